@@ -32,15 +32,17 @@ MESSAGES: tuple[Message, ...] = (
         "hydra-syntax",
         "mismatched input '=' expecting <EOF>",
         "Hydra 1.3: hydra/core/override_parser/overrides_parser.py, run with such arguments",
-        r"no viable alternative at input '|mismatched input '|missing EQUAL at '|token recognition error at: "
-        r"|Error parsing override '|hydra\.cc/docs/\S+/override_grammar",
+        # Other parsers made with ANTLR, e.g. of LaTeX in rewards, print the same words after "line 1:5 ".
+        r"missing EQUAL at '|(?<!\d )no viable alternative at input '|(?<!\d )mismatched input '"
+        r"|(?<!\d )token recognition error at: |LexerNoViableAltException: |Error parsing override '"
+        r"|hydra\.cc/docs/\S+/override_grammar|hydra\.cc/docs/\S+/command_line_syntax",
         "Hydra cannot parse an argument: a space, comma, colon or bracket in a value, or an argument without =.",
         "Put the value in quotes for Hydra, within those of the shell: 'key=\"a, b\"'. Lists are 'key=[a,b]'.",
     ),
     Message(
         "hydra-ambiguous-value",
         "Ambiguous value for argument 'data.path=/a,b'",
-        "Hydra 1.3, run with such an argument",
+        "Hydra 1.3: hydra/_internal/config_loader_impl.py",
         r"Ambiguous value for argument '",
         "A value with a comma could be a list, a text or a sweep.",
         "Write 'key=[a,b]' for a list, or quote the comma for a text: 'key=\"a,b\"'.",
@@ -50,7 +52,7 @@ MESSAGES: tuple[Message, ...] = (
         "Cannot find primary config 'ppo_trainer'. Check that it's in your config search path.",
         "Hydra 1.3: hydra/_internal/defaults_list.py and config_loader_impl.py",
         r"Cannot find primary config '|Primary config directory not found|Primary config module '"
-        r"|In '[^']+': Could not find '",
+        r"|In '[^']+': Could not find '|In '[^']+': Could not load '",
         "Hydra found no configuration of that name, or not its folder: --config-name or --config-path is wrong, or the "
         "folder is not in the container.",
         "Correct them: --config-path is relative to the trainer's Python file. Mount the folder with container.mounts.",
@@ -74,16 +76,20 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "omegaconf-interpolation",
         "omegaconf.errors.InterpolationKeyError: Interpolation key 'nokey.a' not found",
-        "OmegaConf 2.3: omegaconf/base.py",
-        r"InterpolationKeyError: |Interpolation key '[^']+' not found",
-        "A value of the configuration refers with ${...} to a key that does not exist.",
-        "Set that key, or the value itself. In a shell, ${...} must be in single quotes.",
+        "OmegaConf 2.3: omegaconf/base.py; of a variable: omegaconf/resolvers/oc/__init__.py, "
+        "github.com/jasonppy/VoiceCraft/issues/152",
+        r"InterpolationKeyError: |Interpolation key '[^']+' not found"
+        r"|raised while resolving interpolation: \"Environment variable '",
+        "A value of the configuration refers with ${...} to a key or an environment variable that does not exist.",
+        "Set that key, or the value itself; a variable in env, e.g. env.NAME: null for the value at submission. In a "
+        "shell, ${...} must be in single quotes.",
     ),
     Message(
         "omegaconf-wrong-type",
         "Value 'x' of type 'str' could not be converted to Integer",
         "OmegaConf 2.3: omegaconf/nodes.py",
-        r"Value '.*' of type '\w+' could not be converted to ",
+        r"Value '.*' of type '\w+' could not be converted to |Value '.*' is not a valid bool \(type "
+        r"|Value '.*' is incompatible with type hint '|Value '.*' of type '\w+' is incompatible with type hint '",
         "A value of the configuration has the wrong type.",
         "Correct it: the lines after it name the key.",
     ),
@@ -91,7 +97,7 @@ MESSAGES: tuple[Message, ...] = (
         "argument-unknown",
         "train.py: error: unrecognized arguments: --micro-batch 4",
         "Python: argparse; Click 8; Transformers: hf_argparser.py",
-        r": error: unrecognized arguments: |Error: No such option|are not used by the HfArgumentParser",
+        r": error: unrecognized arguments: |[Nn]o such option:? '?-|are not used by the HfArgumentParser",
         "The program has no such option: it is misspelt, or another version of the program has it.",
         "Compare with --help of the installed version.",
     ),
@@ -106,8 +112,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "argument-invalid",
         "train.py: error: argument --steps: invalid int value: 'ten'",
-        "Python: argparse",
-        r": error: argument \S+: (?:invalid choice: |invalid \w+ value: |expected )",
+        "Python: argparse; Click 8",
+        r": error: argument \S+: (?:invalid choice: |invalid \w+ value: |expected )|Error: Invalid value for '",
         "The program does not accept the value of an argument.",
         "Correct it: the line names the argument.",
     ),
@@ -135,7 +141,7 @@ MESSAGES: tuple[Message, ...] = (
         "AttributeError: partially initialized module 'datasets' has no attribute 'load_dataset' (most likely due to a "
         "circular import)",
         "Python: Objects/moduleobject.c and Python/ceval.c",
-        r"partially initialized module '",
+        r"partially initialized module '|\(consider renaming '",
         "Modules import each other, often as a file or folder of the working directory has the name of a package.",
         "Rename that file or folder, or start the trainer in another directory.",
     ),
@@ -143,15 +149,16 @@ MESSAGES: tuple[Message, ...] = (
         "import-name",
         "ImportError: cannot import name 'LlamaFlashAttention2' from 'transformers.models.llama.modeling_llama' "
         "(/usr/lib/python3/dist-packages/transformers/models/llama/modeling_llama.py)",
-        "Python: Python/ceval.c; below Transformers' error: github.com/huggingface/transformers/issues/28200",
-        r"ImportError: cannot import name '[^']+' from '|^cannot import name '[^']+' from '",
+        "Python: Python/ceval.c; github.com/deepseek-ai/DeepSeek-VL2/issues/45",
+        r"ImportError: cannot import name '[^']+' from '(?!.*\(consider renaming ')"
+        r"|^cannot import name '[^']+' from '(?!.*\(consider renaming ')",
         "Two packages do not fit: one imports what the other does not have in the installed version.",
         "Install versions that fit, e.g. those that the trainer's requirements name, in the image or container.setup.",
     ),
     Message(
         "transformers-not-imported",
         "ModuleNotFoundError: Could not import module 'AutoProcessor'. Are this object's requirements defined correctly?",
-        "Transformers: utils/import_utils.py; before: github.com/huggingface/transformers/issues/28200",
+        "Transformers: utils/import_utils.py; before: github.com/OpenRLHF/OpenRLHF/issues/355",
         r"Could not import module '\w+'\. Are this object's requirements|Error: Failed to import transformers\.",
         "Transformers could not load a part of itself, usually as a package does not fit.",
         "Look at the exception above it, or at the line below it.",
@@ -160,8 +167,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "keyword-unexpected",
         "TypeError: LLM.__init__() got an unexpected keyword argument 'logprobs_mode'",
-        "Python: Python/ceval.c",
-        r"TypeError: \S+ got an unexpected keyword argument '",
+        "Python: Python/ceval.c; of Ray's calls: Lib/inspect.py",
+        r"TypeError: (?:\S+ )?got an unexpected keyword argument '",
         "Two packages do not fit: one calls the other with an argument that the installed version lacks. Or a key of "
         "the trainer's configuration is misspelt.",
         "Install versions that fit, or correct the key.",
@@ -170,9 +177,10 @@ MESSAGES: tuple[Message, ...] = (
         "package-version-conflict",
         "pkg_resources.ContextualVersionConflict: (numpy 2.1.0 (/opt/lib/python3.11/site-packages), "
         "Requirement.parse('numpy<2.0'), {'trainer'})",
-        "setuptools: pkg_resources/__init__.py; Python: importlib/metadata",
+        "setuptools: pkg_resources/__init__.py; Python: importlib/metadata; Transformers: utils/versions.py, "
+        "github.com/YanWenKun/Hunyuan3D-2-WinPortable/issues/105",
         r"pkg_resources\.(?:\w+\.)?(?:DistributionNotFound|ContextualVersionConflict|VersionConflict): "
-        r"|No package metadata was found for ",
+        r"|No package metadata was found for |Error: \S+ is required for a normal functioning of this module",
         "A package is missing, or has another version than a program requires.",
         "Install the version that the line names in the image or in container.setup.",
     ),
@@ -180,8 +188,8 @@ MESSAGES: tuple[Message, ...] = (
         "numpy-abi",
         "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got 88 "
         "from PyObject",
-        "Cython: Utility/ImportExport.c; NumPy: _core/include/numpy/__multiarray_api.c",
-        r"ValueError: numpy\.dtype size changed, may indicate|ImportError: numpy\.core\.multiarray failed to import",
+        "Cython: Utility/ImportExport.c; NumPy: _core/code_generators/generate_numpy_api.py and __init__.pxd",
+        r"ValueError: numpy\.\w+ size changed, may indicate|ImportError: numpy\._?core\.multiarray failed to import",
         "A package was compiled for another major version of NumPy.",
         "Install a version of that package for this NumPy, or `pip install 'numpy<2'` in container.setup if it is for "
         "NumPy 1.",
@@ -197,10 +205,20 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "protobuf-too-new",
         "TypeError: Descriptors cannot be created directly.",
-        "protobuf 4: google/protobuf/descriptor.py",
+        "protobuf 4: python/message.c, called by google/protobuf/descriptor.py",
         r"Descriptors cannot (?:not )?be created directly",
         "A package has code that was generated by an older protoc than the installed protobuf accepts.",
         "Upgrade that package, or set env.PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION: python, which is slower.",
+    ),
+    Message(
+        "protobuf-other-version",
+        "google.protobuf.runtime_version.VersionError: Detected incompatible Protobuf Gencode/Runtime versions when "
+        "loading protos/brand_inference.proto: gencode 5.29.2 runtime 5.27.2.",
+        "protobuf 5: google/protobuf/runtime_version.py; "
+        "github.com/rules-proto-grpc/rules_proto_grpc/issues/404",
+        r"Detected (?:incompatible|mismatched) Protobuf Gencode/Runtime ",
+        "A package has code that was generated for another version of protobuf than the installed one (runtime).",
+        "Install protobuf in the version that the line gives for gencode, in the image or in container.setup.",
     ),
     Message(
         "yaml-syntax",
@@ -223,7 +241,8 @@ MESSAGES: tuple[Message, ...] = (
         "file-not-found",
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.parquet'",
         "Python: errno 2",
-        r"FileNotFoundError: \[Errno 2\] No such file or directory(?!.*\.triton/)",
+        # Without a name it is the socket of a process that has ended; /psm_ is Python's shared memory.
+        r"FileNotFoundError: \[Errno 2\] No such file or directory: (?!'/psm_)(?!.*\.triton/)",
         "A file or folder does not exist where the trainer runs: the path is wrong, or it is not in the container.",
         "Correct the path, or mount its folder with container.mounts; checks.paths finds that before Ray starts.",
     ),
@@ -291,8 +310,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "shell-variable-unset",
         "run.sh: line 4: CHECKPOINT: unbound variable",
-        "Bash: variables.c, with set -u",
-        r": \w+: unbound variable",
+        "Bash: error.c, with set -u",
+        r": \$?\w+: unbound variable",
         "A script with set -u uses a variable that has no value.",
         "Set it in env, e.g. env.NAME: null for the value at submission.",
     ),

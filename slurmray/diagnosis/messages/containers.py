@@ -10,8 +10,10 @@ MESSAGES: tuple[Message, ...] = (
     # GPUs
     Message(
         "cdi-older-than-driver",
-        "Error: crun: cannot stat /usr/lib/x86_64-linux-gnu/libcuda.so.575.159.04: No such file or directory",
-        "crun 1.21; of 1.8: github.com/Igalia/webkit-container-sdk/issues/23; of Podman: github.com/NVIDIA/nvidia-container-toolkit/issues/885",
+        "Error: crun: cannot stat `/usr/lib64/libEGL_nvidia.so.575.64.03`: No such file or directory: OCI runtime "
+        "attempted to invoke a command that was not found",
+        "crun: github.com/containers/ramalama/issues/1900; of Podman: "
+        "github.com/NVIDIA/nvidia-container-toolkit/issues/885",
         r"(cannot stat|error stat'ing file) \S*(nvidia|libcuda|libnv)\S*: [Nn]o such file"
         r"|failed to stat CDI host device",
         "The node's CDI specification names files that are not there any more: it is older than the driver.",
@@ -40,16 +42,18 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "nvidia-cli-driver-not-loaded",
         "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown.",
-        "libnvidia-container; github.com/NVIDIA/nvidia-docker/issues/1393",
-        r"nvidia-container-cli: .*nvml error: driver not loaded",
-        "The node's kernel has not loaded NVIDIA's driver, often after a kernel update.",
-        "Load it there with modprobe nvidia, or leave the node out: sbatch --exclude=NODE generated.sh.",
+        "libnvidia-container; github.com/NVIDIA/nvidia-docker/issues/1393; without a driver: "
+        "github.com/NVIDIA/libnvidia-container/issues/231",
+        r"nvidia-container-cli: .*nvml error: driver not loaded"
+        r"|nvidia-container-cli: .*load library failed: libnvidia-ml",
+        "The node's kernel has not loaded NVIDIA's driver, often after a kernel update, or it is not installed.",
+        "Install it there, load it with modprobe nvidia, or leave the node out: sbatch --exclude=NODE generated.sh.",
         "node",
     ),
     Message(
         "nvidia-cli-driver-error",
         "nvidia-container-cli: initialization error: driver error: failed to process request",
-        "libnvidia-container; github.com/NVIDIA/nvidia-docker/issues/1225 and 1252",
+        "libnvidia-container; github.com/NVIDIA/nvidia-docker/issues/1252 and 1675",
         r"initialization error: driver (rpc )?error: ",
         "NVIDIA's driver on the node did not answer when the container was prepared.",
         "`nvidia-smi` on the node shows whether it works. Leave the node out: sbatch --exclude=NODE generated.sh.",
@@ -91,10 +95,10 @@ MESSAGES: tuple[Message, ...] = (
         'Error: command required for rootless mode with multiple IDs: exec: "newuidmap": executable file not found in '
         "$PATH",
         "Go: os/exec; github.com/NixOS/nixpkgs/issues/215332, github.com/NVIDIA/nvidia-docker/issues/1190 and 1121, "
-        "github.com/gglyptodon/helixer-docker/issues/5",
+        "github.com/gglyptodon/helixer-docker/issues/5; enroot: src/common.sh, github.com/NVIDIA/pyxis/issues/101",
         rf"{_ON_HOST}\W{{1,8}}: executable file not found in \$PATH"
         r"|fork/exec /\S+: no such file or directory: unknown"
-        r'|container creation failed: exec: "\S+nvidia-container-cli": stat ',
+        r'|container creation failed: exec: "\S+nvidia-container-cli": stat |\[ERROR\] Command not found: ',
         "The node lacks a program that the container runtime calls; the line names it.",
         "Install it on that node (newuidmap is in uidmap or shadow-utils, those of NVIDIA in nvidia-container-toolkit), "
         "or leave the node out: sbatch --exclude=NODE generated.sh.",
@@ -104,17 +108,19 @@ MESSAGES: tuple[Message, ...] = (
         "container-program-missing",
         'Error response from daemon: failed to create task for container: exec: "python3": executable file not '
         "found in $PATH: unknown",
-        "runc and Go: os/exec; crun: src/libcrun/container.c; enroot: github.com/NVIDIA/pyxis/issues/61",
+        "runc and Go: os/exec, of a path: github.com/docker-library/docs/issues/1437; crun: src/libcrun/container.c; "
+        "enroot: github.com/NVIDIA/pyxis/issues/61",
         rf"exec: \W{{1,8}}(?!{_ON_HOST}\W)[^\s\\\"]+\W{{1,8}}: executable file not found in \$PATH"
-        r"|executable file `\S+ not found in \$PATH|enroot-switchroot: failed to execute",
-        "The image has no program by that name in its PATH.",
+        r"|exec: \W{1,8}/(?!\S*nvidia-c)\S+ stat /\S+ no such file or directory"
+        r"|executable file `\S+ not found in \$PATH|enroot-switchroot: failed to execute: \S+ No such file",
+        "The image has no program by that name, or not in its PATH.",
         "Use an image with bash, python3 and Ray; programs of the host are not in the container.",
     ),
     Message(
         "wrong-architecture",
         "standard_init_linux.go:228: exec user process caused: exec format error",
-        "runc before 1.1, in other words since, and Linux: errno 8",
-        r"(exec user process caused|exec /\S+): exec format error",
+        "runc before 1.1, in other words since, and Linux: errno 8; Apptainer: pkg/image/sif.go",
+        r"(exec user process caused|exec /\S+): exec format error|the image's architecture \(\w+\) could not run on",
         "The image or the program is built for another CPU architecture than the node's, e.g. amd64 on arm64.",
         "Use an image for the node's architecture, which `uname -m` shows there.",
     ),
@@ -122,19 +128,23 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "user-namespaces-refused",
         "cannot clone: Operation not permitted",
-        "Podman: pkg/rootless/rootless_linux.c; Apptainer: cmd/starter/c/starter.c; enroot-nsenter",
-        r"cannot clone: Operation not permitted|ailed to create user namespace",
+        "Podman: pkg/rootless/rootless_linux.c; Apptainer: cmd/starter/c/starter.c, of Ubuntu 24.04: "
+        "github.com/apptainer/apptainer/issues/2457; enroot-nsenter",
+        r"cannot clone: Operation not permitted|cannot clone: No space left on device|ailed to create user namespace"
+        r"|Could not write info to setgroups: Permission denied",
         "The node's kernel does not let you create user namespaces, which containers without root need.",
-        "Let an administrator raise user.max_user_namespaces with sysctl on that node, and on Debian set "
-        "kernel.unprivileged_userns_clone=1.",
+        "Let an administrator raise user.max_user_namespaces with sysctl on that node, on Debian set "
+        "kernel.unprivileged_userns_clone=1, and on Ubuntu install the program's AppArmor profile or set "
+        "kernel.apparmor_restrict_unprivileged_userns=0.",
         "node",
     ),
     Message(
         "uid-map-refused",
         "ERRO[0000] running `/usr/bin/newuidmap 25137 0 1000 1 1 100000 65536`: newuidmap: write to uid_map "
         "failed: Operation not permitted",
-        "shadow: newuidmap, as Podman runs it",
-        r"new[ug]idmap: write to [ug]id_map failed|new[ug]idmap: open of [ug]id_map failed",
+        "shadow: src/newuidmap.c and libmisc/idmapping.c, as Podman runs them",
+        r"new[ug]idmap: write to [ug]id_map failed|new[ug]idmap: open of [ug]id_map failed"
+        r"|new[ug]idmap: [ug]id range \[",
         "The node does not let Podman map your subordinate ids: newuidmap has no privilege, or the ranges in "
         "/etc/subuid are wrong.",
         "Let an administrator check /etc/subuid, /etc/subgid and the capabilities of newuidmap on that node.",
@@ -162,12 +172,13 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "cgroup-refused",
-        "Error: creating cgroup directory '/sys/fs/cgroup/name=systemd/user.slice/libpod-62d9.scope': Permission "
-        "denied: OCI runtime permission denied error",
-        "crun: github.com/containers/crun/issues/205",
-        r"creating cgroup directory \S+ Permission denied",
-        "The container runtime may not create a cgroup of its own below the job's.",
-        "Let an administrator delegate cgroups to users on that node, or use crun, with which slurmray needs none.",
+        'Error: container_linux.go:346: starting container process caused "process_linux.go:297: applying cgroup '
+        'configuration for process caused \\"mkdir /sys/fs/cgroup/libpod_parent: permission denied\\"": OCI runtime '
+        "permission denied error",
+        "runc: libcontainer/process_linux.go; github.com/podman-container-tools/podman/issues/4702; of crun: 4707",
+        r"appl(?:y|ying) cgroup configuration.*: permission denied|creating cgroup directory \S+ Permission denied",
+        "The container runtime, often runc, may not create a cgroup of its own below the job's.",
+        "Install crun on that node, with which slurmray needs none, or let an administrator delegate cgroups to users.",
         "node",
     ),
     Message(
@@ -192,12 +203,25 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "podman-database-mismatch",
-        "Error: database storage graph driver vfs does not match our storage graph driver overlay: database "
+        'Error: database storage graph driver "" does not match our storage graph driver "overlay": database '
         "configuration mismatch",
-        "Podman: libpod; github.com/podman-container-tools/podman/issues/2659",
+        "Podman: libpod; github.com/podman-container-tools/podman/issues/21683, before Podman 4: 2347",
         r"database configuration mismatch",
         "Podman's storage on the node was created with other settings than it has now.",
         "Make storage.conf as before, or remove the storage with podman system reset on that node.",
+        "node",
+    ),
+    Message(
+        "container-keys-used-up",
+        "Error: crun: create keyring `410742b2d2de473d2cb955f29b6988303489c911db754cfeb48c80478866d843`: Disk quota "
+        "exceeded: OCI runtime error",
+        "crun: github.com/podman-desktop/podman-desktop/issues/8452; runc: "
+        "github.com/podman-container-tools/podman/issues/13363",
+        r"create keyring \S+ Disk quota exceeded|create session key: disk quota exceeded",
+        "You have as many kernel keys on the node as it allows (kernel.keys.maxkeys), one per container. No disk is "
+        "full.",
+        "Set keyring = false under [containers] in ~/.config/containers/containers.conf, or let an administrator raise "
+        "kernel.keys.maxkeys on that node.",
         "node",
     ),
     # Images
@@ -205,37 +229,61 @@ MESSAGES: tuple[Message, ...] = (
         "image-disk-full",
         'Error: writing blob: storing blob to file "/var/tmp/container_images_storage1/3": write '
         "/var/tmp/container_images_storage1/3: no space left on device",
-        "github.com/containers/image; github.com/podman-container-tools/podman/issues/7351 and 19377",
-        r"(blob|layer|tar file|unpack|pull|extract).*: no space left on device",
+        "github.com/containers/image; github.com/podman-container-tools/podman/issues/7351, 15957 and 19377",
+        r"(blob|layer|tar file|unpack|pull|extract|-archive: ).*: no space left on device",
         "The node's disk for images, or for their download (/var/tmp), is full.",
         "Free space there: `podman system df` or `docker system df` shows what images use. With Podman, "
         "`export TMPDIR=...` in `setup` moves the download.",
         "disk",
     ),
     Message(
+        "registry-unreachable",
+        "Error: initializing source docker://httpd:latest: pinging container registry registry-1.docker.io: Get "
+        '"https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host',
+        "Go: net and net/http; github.com/crc-org/crc/issues/3166, github.com/podman-container-tools/podman/issues/1948",
+        r"/v2/\S*: dial tcp\b|/v2/\S*: net/http: (?:request canceled|TLS handshake)",
+        "The node does not reach the registry: it has no internet, or only by a proxy.",
+        "Pull the image on a host with internet, docker save it, and set container.archive; or `export "
+        "https_proxy=...` in `setup`.",
+        "network",
+    ),
+    Message(
+        "registry-certificate",
+        "Error: initializing source docker://python:3.8.1: pinging container registry registry-1.docker.io: Get "
+        '"https://registry-1.docker.io/v2/": x509: certificate signed by unknown authority',
+        "Go: crypto/x509; github.com/podman-container-tools/podman/issues/13330, "
+        "github.com/apptainer/singularity/issues/4725",
+        r"x509: certificate signed by unknown authority",
+        "The node does not trust the registry's certificate: it lacks ca-certificates, or a proxy or the site signed it.",
+        "Put the authority's certificate into /etc/containers/certs.d/HOST/ca.crt on the nodes, for Docker into "
+        "/etc/docker/certs.d/HOST/ca.crt; or pull the image elsewhere and set container.archive.",
+        "node",
+    ),
+    Message(
         "registry-rate-limit",
         "Error: reading manifest 2.60.0 in docker.io/rayproject/ray: toomanyrequests: You have reached your "
         "unauthenticated pull rate limit. https://www.docker.com/increase-rate-limit",
-        "Docker Hub, docs.docker.com/docker-hub/usage/pulls",
-        r"toomanyrequests: ",
+        "Docker Hub, docs.docker.com/docker-hub/usage/pulls; enroot: src/common.sh",
+        r"toomanyrequests: |URL \S+ returned error code: 429",
         "The registry lets the nodes' address pull no more images for a while.",
         "Log in on the nodes (podman login docker.io), or pull once and set container.archive.",
     ),
     Message(
         "registry-unauthorized",
         "unauthorized: authentication required",
-        "Registries, by the OCI distribution specification; enroot: github.com/NVIDIA/pyxis/issues/168",
-        r"unauthorized: authentication required|requested access to the resource is denied"
-        r"|/manifests/\S+ returned error code: 401",
+        "Registries, by the OCI distribution specification; Quay: github.com/synesthesiam/docker-marytts/issues/3; "
+        "enroot: github.com/NVIDIA/pyxis/issues/168, github.com/NVIDIA/enroot/issues/161",
+        r"unauthorized: authentication required|unauthorized: access to the requested resource is not authorized"
+        r"|requested access to the resource is denied|URL \S+ returned error code: 401",
         "There is no image by that name, or it is private and the node is not logged in to the registry.",
         "Check container.image; log in on the nodes with podman login or docker login, with pyxis in "
         "~/.config/enroot/.credentials.",
     ),
     Message(
         "image-tag-missing",
-        "Error: initializing source docker://ghcr.io/open-telemetry/demo:1.4.0: reading manifest 1.4.0 in "
-        "ghcr.io/open-telemetry/demo: manifest unknown",
-        "Registries; github.com/open-telemetry/opentelemetry.io/issues/3057",
+        "Error: initializing source docker://ghcr.io/ricoberger/script_exporter:dev: reading manifest dev in "
+        "ghcr.io/ricoberger/script_exporter: manifest unknown",
+        "Registries; github.com/ricoberger/script_exporter/issues/182",
         r"manifest unknown|/manifests/\S+ returned error code: 404",
         "The registry has no image with that tag.",
         "Correct the tag in container.image.",
@@ -244,7 +292,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "docker-daemon-down",
         "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
-        "Docker: client/errors.go",
+        "Docker: client/errors.go; of 2026: github.com/launchdarkly/find-code-references/issues/65",
         r"Cannot connect to the Docker daemon at|failed to connect to the docker API at",
         "Docker's daemon does not run on the node.",
         "Start it there, or set container.runtime: podman.",
@@ -264,11 +312,11 @@ MESSAGES: tuple[Message, ...] = (
         "FATAL:   container creation failed: mount /proc/self/fd/3->/var/apptainer/mnt/session/rootfs error: while "
         "mounting image /proc/self/fd/3: squashfuse_ll exited with status 1: fusermount3: mount failed: "
         "Operation not permitted",
-        "Apptainer: github.com/apptainer/apptainer/issues/778, 1021 and 2324",
-        r"squashfuse(?:_ll)? exited with status|image driver squashfuse\S* instance exited"
+        "Apptainer: github.com/apptainer/apptainer/issues/778, 949 and 2324",
+        r"squashfuse(?:_ll)? (?:exited with status|failed to mount)|image driver squashfuse\S* instance exited"
         r"|fuse: failed to exec fusermount",
-        "The node cannot mount the image with FUSE: fusermount is missing, the kernel is too old, or the file is "
-        "damaged.",
+        "The node cannot mount the image with FUSE: fusermount or /dev/fuse is missing, the kernel is too old, the file "
+        "is damaged or its file system is slow.",
         "Install fuse3 on that node, or let container.image name a sandbox: apptainer build --sandbox DIR "
         "docker://IMAGE.",
         "node",
@@ -278,18 +326,21 @@ MESSAGES: tuple[Message, ...] = (
         "FATAL:   while extracting /home/alice/ray.sif: root filesystem extraction failed: extract command failed: "
         "WARNING: passwd file doesn't exist in container, not updating",
         "Apptainer: github.com/apptainer/apptainer/issues/760 and 2492",
-        r"root filesystem extraction failed",
+        r"root filesystem extraction failed(?!.*user namespace)",
         "Apptainer cannot mount the image on the node, and could not unpack it either.",
-        "Install squashfuse and fuse2fs on that node, or let container.image name a sandbox: apptainer build "
-        "--sandbox DIR docker://IMAGE.",
+        "Install squashfuse on that node, or let container.image name a sandbox: apptainer build --sandbox DIR "
+        "docker://IMAGE.",
         "node",
     ),
     Message(
         "apptainer-mount-failed",
-        "FATAL:   container creation failed: mount hook function failure: mount /proc/self/fd/3, kernel reported a "
-        "bad superblock for squashfs image partition",
-        "Apptainer: github.com/apptainer/apptainer/issues/2121",
-        r"container creation failed: mount hook function failure: mount \S+ (?!.*(doesn't exist|squashfuse))",
+        "FATAL:   container creation failed: mount hook function failure: mount /proc/self/fd/3->/var/apptainer/mnt/"
+        "session/rootfs error: while mounting image /proc/self/fd/3: kernel reported a bad superblock for squashfs "
+        "image partition, possible causes are that your kernel doesn't support the compression algorithm or the image "
+        "is corrupted",
+        "Apptainer: internal/pkg/runtime/engine/apptainer/container_linux.go; "
+        "github.com/apptainer/apptainer/issues/2121 and 2466",
+        r"container creation failed: (?:mount hook function failure: )?mount \S+ (?!.*(doesn't exist|squashfuse))",
         "Apptainer could not mount the image or a path of container.mounts, for the reason in that line.",
         "Correct that path, or build the image again.",
         "node",
@@ -309,7 +360,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurmstepd: error: pyxis: container start failed with error code: 1",
         f"{_PYXIS}; github.com/NVIDIA/pyxis/issues/101",
         r"pyxis: container start failed with error code|pyxis: couldn't start container"
-        r"|pyxis: failed to create container filesystem",
+        r"|pyxis: container exited too soon|pyxis: failed to create container filesystem",
         "enroot could not create or start the container; its own log follows.",
         "Read the lines below it, and enroot's hooks in /etc/enroot/hooks.d on that node.",
         "node",
@@ -319,7 +370,7 @@ MESSAGES: tuple[Message, ...] = (
         "enroot-runtime-folder",
         "slurmstepd: error: pyxis:     mkdir: cannot create directory '/run/enroot': Permission denied",
         "GNU coreutils; github.com/NVIDIA/pyxis/issues/12; of pyxis: github.com/NVIDIA/pyxis/issues/4",
-        r"mkdir: cannot create directory \S+/enroot\S* Permission denied|pyxis: couldn't mkdir /run/pyxis",
+        r"mkdir: cannot create directory \S+/enroot\S* Permission denied|pyxis: (?:slurmd: )?couldn't mkdir ",
         "enroot or pyxis may not create its folder for running containers on the node.",
         "Let an administrator create it there, or name a folder of each user in enroot.conf (ENROOT_RUNTIME_PATH).",
         "node",

@@ -4,7 +4,9 @@ from slurmray.diagnosis.entries import Message
 
 _STEPD = "Slurm: src/slurmd/slurmstepd/req.c"
 _ERRNO = "Slurm: src/srun/launch.c and src/common/slurm_errno.c"
-_UNREACHABLE = "(Communication |Connection |Socket timed out|Message |Zero Bytes |No route )"
+_UNREACHABLE = (
+    "(Communication |Connection |Socket timed out|Message |Zero Bytes |No route |Can't find an address)"
+)
 _TASKS = "Slurm: src/srun/launch.c, before that in src/plugins/launch/slurm"
 
 MESSAGES: tuple[Message, ...] = (
@@ -13,7 +15,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-oom-kill",
         "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",
         "Slurm: src/slurmd/slurmstepd/mgr.c, and srun; slurmray, in a node's log, by the step's cgroup",
-        r"Detected \d+ oom.kill event\S* in StepId=|tasks? \S+ Out Of Memory|slurmray: memory ran out: the kernel killed \d+",
+        r"Detected \d+ oom.kill event\S* in |tasks? \S+ Out Of Memory|slurmray: memory ran out: the kernel killed \d+",
         "The job used more memory than slurm.mem, and the kernel killed a process.",
         "Raise slurm.mem, or let the trainer use less.",
     ),
@@ -21,7 +23,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-memory-limit",
         "slurmstepd: error: StepId=39.batch exceeded memory limit (6526939136 > 4294967296), being killed",
         "Slurm: src/interfaces/jobacct_gather.c",
-        r"exceeded memory limit \(\d+ > \d+\), being killed|Exceeded job memory limit",
+        r"exceeded memory limit \(\d+ > \d+\), being killed|Exceeded (?:job|step) memory limit",
         "Slurm's accounting saw more memory in use than slurm.mem, and killed the step.",
         "Raise slurm.mem, or let the trainer use less.",
     ),
@@ -109,7 +111,8 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-step-refused",
         "srun: error: Unable to create step for job 7: Requested node configuration is not available",
         _ERRNO,
-        r"Unable to create step for job \d+: (?!Invalid generic|Memory req|More proc|Requested nodes are|Job/step)",
+        r"Unable to create step for job \d+: "
+        r"(?!Invalid generic|Memory req|More proc|Requested nodes are|Job/step|Protocol auth)",
         "Slurm refused to start a step of the job, for the reason in that line.",
         "Try without container.step_args and slurm.extra, and submit the job again.",
     ),
@@ -117,7 +120,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-no-allocation",
         "srun: error: Unable to confirm allocation for job 7: Invalid job id specified",
         "Slurm: src/srun/allocate.c",
-        r"Unable to confirm allocation for job \d+: (Invalid job id|Job/step already)|[sS]lurm job \d+ has expired",
+        r"Unable to confirm allocation for job \d+: (Invalid job id|Job/step already)|(?i:slurm) job \d+ has expired",
         "srun ran for a job that has ended, or with SLURM_JOB_ID of another job or cluster.",
         "Leave SLURM_ variables out of env and of the submitter's environment, and submit the job again.",
     ),
@@ -125,7 +128,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-munge",
         'srun: error: Munge encode failed: Failed to access "/run/munge/munge.socket.2": No such file or directory',
         "Slurm: src/plugins/auth/munge/auth_munge.c; github.com/geoschem/GCHP/issues/254, "
-        "github.com/esm-tools/esm_tools/issues/1367",
+        "github.com/LilyDaytoy/OpenPVSG/issues/17",
         r"Munge encode failed: (?!.*\(retrying)|Munge decode failed: (?!.*\(retrying)|: Protocol authentication error",
         "MUNGE, which proves to Slurm who sends a message, failed: munged does not run there, its key or clock differs, "
         "or the command is of another installation of Slurm (a module, Spack, conda).",
@@ -144,6 +147,17 @@ MESSAGES: tuple[Message, ...] = (
         "there.",
     ),
     Message(
+        "slurm-cpu-variables",
+        "srun: fatal: cpus-per-task set by two different environment variables SLURM_CPUS_PER_TASK=13 != "
+        "SLURM_TRES_PER_TASK=cpu=8",
+        "Slurm since 23.11: src/common/slurm_opt.c; github.com/FairRootGroup/DDS/issues/490",
+        r"cpus.per.task set by two different environment variables",
+        "The environment has one of these variables of this job, and one of the shell or job that it was submitted "
+        "from. Or Slurm gave the job more CPUs than asked for, as it asks for much memory per CPU.",
+        "Submit from a shell outside of any job, or unset SLURM_CPUS_PER_TASK and SLURM_TRES_PER_TASK there. Otherwise "
+        "raise slurm.cpus_per_task to the first number in that line.",
+    ),
+    Message(
         "slurm-credential-expired",
         "srun: error: Task launch for StepId=989.0 failed on node node2: Job credential expired",
         f"{_ERRNO}, ESLURMD_CREDENTIAL_EXPIRED",
@@ -157,7 +171,8 @@ MESSAGES: tuple[Message, ...] = (
         "srun: error: Task launch for StepId=7935525.0 failed on node node7: Unable to satisfy cpu bind request",
         f"{_ERRNO}; github.com/Emmi-AI/noether/pull/233, "
         "github.com/snakemake/snakemake-executor-plugin-slurm/issues/225",
-        r"Unable to satisfy cpu bind request|Unable to layout tasks on given cpus",
+        r"Unable to satisfy cpu bind request|Unable to layout tasks on given cpus"
+        r"|CPU binding outside of job step allocation",
         "The step was to be bound to CPUs that it does not have, e.g. by SLURM_CPU_BIND of the shell it was "
         "submitted from.",
         "Submit from a shell outside of any job, or unset SLURM_CPU_BIND there. In your own srun use "
@@ -178,7 +193,8 @@ MESSAGES: tuple[Message, ...] = (
         "Slurm: src/api/step_launch.c and src/srun/launch.c; github.com/NVIDIA/pyxis/issues/4, "
         "github.com/mknoxnv/ubuntu-slurm/issues/4",
         r"srun: error: task \d+ launch failed: "
-        rf"|Task launch for \S+ failed on node \S+ (?!Job credential expired|Unable to|{_UNREACHABLE})",
+        r"|Task launch for \S+ failed on node \S+ "
+        rf"(?!Job credential expired|Protocol auth|Unable to satisfy|Unable to layout|{_UNREACHABLE})",
         "slurmd of a node did not start the task, for the reason in that line, e.g. as the site's prolog failed there.",
         "Leave that node out: sbatch --exclude=NODE generated.sh. Its administrators find more in slurmd's log.",
         "node",

@@ -203,7 +203,8 @@ MESSAGES: tuple[Message, ...] = (
         "disk-full",
         "OSError: [Errno 28] No space left on device: '/ckpt/global_step_100'",
         "Python: errno 28; without a file: github.com/NVIDIA/Megatron-LM/issues/878",
-        r"\[Errno 28\] (?!inotify|.*joblib will)|(?<!' : )No space left on device(?! \(28\)|\.  joblib will)",
+        r"\[Errno 28\] (?!inotify|.*joblib will)|"
+        r"(?<!' : )(?<!cannot clone: )No space left on device(?! \(28\)|\.  joblib will)",
         "A disk was full: often that of checkpoints, or /tmp; or /dev/shm if the line names no file.",
         "Free space where that file is, or write to another file system. For /dev/shm raise container.shm_size.",
         "disk",
@@ -212,7 +213,7 @@ MESSAGES: tuple[Message, ...] = (
         "quota-exceeded",
         "OSError: [Errno 122] Disk quota exceeded: '/home/alice/x'",
         "Python: errno 122",
-        r"Disk quota exceeded",
+        r"\b(?<!`: )Disk quota exceeded",
         "Your quota on a file system is used up.",
         "The line names the file. Free space there, or write to another file system.",
     ),

@@ -284,6 +284,128 @@ LINES = [
         "ImportError: FlashAttention3 has been toggled on, but it cannot be used due to the following error: the "
         "package for FlashAttention3 doesn't seem to be installed.",
     ),
+    # Click before 8 and of 2026, Hydra's next version, OmegaConf, NumPy 2, Python 3.13, Transformers.
+    ("no such option", "Error: no such option: --tp"),
+    ("no such option", "Error: No such option '--tp'."),
+    ("does not accept the value", "Error: Invalid value for '--steps': 'ten' is not a valid integer."),
+    ("cannot parse an argument", "LexerNoViableAltException: +env.NCCL_IB_HCA='mlx5_0:1,mlx5_3:1'"),
+    ("cannot parse an argument", "See https://hydra.cc/docs/next/advanced/command_line_syntax for details"),
+    ("no configuration of that name", "In 'ppo_trainer': Could not load 'data/legacy_data'."),
+    ("has the wrong type", "Value 'maybe' is not a valid bool (type str)"),
+    ("has the wrong type", "Value '[1]' of type 'list' is incompatible with type hint 'Optional[int]'"),
+    (
+        "an environment variable",
+        'omegaconf.errors.InterpolationResolutionError: KeyError raised while resolving interpolation: "Environment '
+        "variable 'USER' not found\"",
+    ),
+    ("another major version of NumPy", "ImportError: numpy._core.multiarray failed to import"),
+    (
+        "another major version of NumPy",
+        "ValueError: numpy.ufunc size changed, may indicate binary incompatibility. Expected 216 from C header, got 192",
+    ),
+    (
+        "has the name of a package",
+        "ImportError: cannot import name 'choice' from 'random' (consider renaming '/w/random.py' since it has the same "
+        "name as the standard library module named 'random' and prevents importing that standard library module)",
+    ),
+    ("Two packages do not fit", "TypeError: got an unexpected keyword argument 'num_cpus'"),
+    (
+        "another version than a program requires",
+        "ImportError: tokenizers>=0.22.0,<=0.23.0 is required for a normal functioning of this module, but found "
+        "tokenizers==0.21.4.",
+    ),
+    ("uses a variable that has no value", "run.sh: line 4: $1: unbound variable"),
+    # runc, crun, newuidmap, Apptainer 1.3, enroot 3.5, libnvidia-container, Docker 29.
+    (
+        "no program by that name",
+        "docker: Error response from daemon: OCI runtime create failed: container_linux.go:345: starting container process "
+        'caused "exec: \\"/bin/bash\\": stat /bin/bash: no such file or directory": unknown.',
+    ),
+    (
+        "a cgroup of its own",
+        "Error: OCI runtime error: runc: runc create failed: unable to start container process: unable to apply cgroup "
+        "configuration: rootless needs no limits + no cgrouppath when no permission is granted for cgroups: mkdir "
+        "/sys/fs/cgroup/530a853f5d02: permission denied",
+    ),
+    ("kernel keys", "container init caused: join session keyring: create session key: disk quota exceeded"),
+    ("create user namespaces", "cannot clone: No space left on device"),
+    ("create user namespaces", "ERROR  : Could not write info to setgroups: Permission denied"),
+    (
+        "create user namespaces",
+        "FATAL:   while extracting ray.sif: root filesystem extraction failed: extract command failed: ERROR  : Failed to "
+        "create user namespace: not allowed to create user namespace",
+    ),
+    ("map your subordinate ids", "newuidmap: uid range [1-65537) -> [100000-165536) not allowed"),
+    (
+        "mount the image with FUSE",
+        "FATAL:   container creation failed: mount /proc/self/fd/3->/var/apptainer/mnt/session/rootfs error: while "
+        "mounting image /proc/self/fd/3: squashfuse_ll failed to mount /var/apptainer/mnt/session/rootfs in 2s",
+    ),
+    (
+        "could not mount the image",
+        "FATAL:   container creation failed: mount /proc/self/fd/3->/var/lib/singularity/mnt/session/rootfs error: while "
+        "mounting image /proc/self/fd/3: kernel reported a bad superblock for squashfs image partition",
+    ),
+    (
+        "another CPU architecture",
+        "FATAL:   could not open image ray.sif: the image's architecture (arm64) could not run on the host's (amd64)",
+    ),
+    (
+        "has not loaded NVIDIA's driver",
+        "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object "
+        "file: no such file or directory: unknown.",
+    ),
+    (
+        "lacks a program that the container runtime calls",
+        "slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli, see https://github.com/NVIDIA/"
+        "libnvidia-container",
+    ),
+    (
+        "not logged in to the registry",
+        "[ERROR] URL https://nvcr.io/proxy_auth returned error code: 401 Unauthorized",
+    ),
+    (
+        "lets the nodes' address pull",
+        "[ERROR] URL https://registry-1.docker.io/v2/a returned error code: 429 Too Many",
+    ),
+    ("not logged in to the registry", "unauthorized: access to the requested resource is not authorized"),
+    (
+        "does not reach the registry",
+        'Error response from daemon: Get "https://registry-1.docker.io/v2/": net/http: request canceled while waiting for '
+        "connection (Client.Timeout exceeded while awaiting headers)",
+    ),
+    (
+        "does not trust the registry's certificate",
+        'Get "https://r.example/v2/": tls: failed to verify certificate: x509: certificate signed by unknown authority',
+    ),
+    ("enroot could not create or start", "slurmstepd: error: pyxis: container exited too soon"),
+    (
+        "disk for images",
+        '* docker-archive: copying contents to temporary file "/var/tmp/docker-tar2345326614": write '
+        "/var/tmp/docker-tar2345326614: no space left on device",
+    ),
+    # Slurm 17 to 25.
+    (
+        "more memory than slurm.mem",
+        "slurmstepd: error: Detected 1 oom-kill event(s) in step 123.0 cgroup. Some of your processes may have been killed",
+    ),
+    ("more memory in use than slurm.mem", "slurmstepd: error: Exceeded step memory limit at some point."),
+    ("srun ran for a job that has ended", "srun: error: SLURM job 7 has expired."),
+    ("MUNGE", "srun: error: Unable to create step for job 7: Protocol authentication error"),
+    ("MUNGE", "srun: error: Task launch for StepId=7.0 failed on node node2: Protocol authentication error"),
+    (
+        "bound to CPUs",
+        "srun: error: CPU binding outside of job step allocation, allocated CPUs are: 0x34000004.",
+    ),
+    (
+        "does not reach slurmd",
+        "srun: error: Task launch for 6.0 failed on node node2: Can't find an address, check slurm.conf",
+    ),
+    (
+        "one of these variables",
+        "srun: fatal: cpus_per_task set by two different environment variables SLURM_CPUS_PER_TASK=2 != "
+        "SLURM_TRES_PER_TASK=cpu:1",
+    ),
     # wandb 0.17, 0.26 and 0.28.
     ("entity or project", "wandb.errors.errors.CommError: permission denied"),
     (
@@ -385,6 +507,23 @@ def test_a_line_has_one_message(cause: str, line: str) -> None:
     (found,) = failures(MESSAGES, [("log", f"before\n  {line}\nafter\n")])
     assert cause in found.message.cause
     assert (found.source, found.line) == ("log", line[:300])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # ANTLR's listener, of a parser of LaTeX in a reward.
+        "line 1:12 mismatched input '<EOF>' expecting {'(', NUMBER}",
+        "line 1:112 no viable alternative at input '\\\\frac'",
+        # A connection to a multiprocessing socket whose owner has ended, and its shared memory.
+        "FileNotFoundError: [Errno 2] No such file or directory",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/psm_10b3d52e'",
+        "UserWarning: Protobuf gencode version 5.27.2 is exactly one major version older than the runtime version 6.31.1",
+        "enroot-switchroot: failed to execute: /bin/sh: Permission denied",
+    ],
+)
+def test_other_lines_are_no_cause(line: str) -> None:
+    assert failures(MESSAGES, [("log", f"before\n{line}\nafter\n")]) == []
 
 
 def test_progress_is_no_cause() -> None:
