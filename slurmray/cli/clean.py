@@ -167,9 +167,10 @@ def _run_directories(host: Host, run: history.Run, *, is_busy: bool) -> list[Pat
 
 def _run(directory: _OldDirectory, remove: str) -> str:
     """Run clean.sh for a directory; return what it prints."""
-    logs = [pattern.format(node) for node in directory.nodes for pattern in _LOGS_OF_NODE]
-    argv = ["bash", "-c", _PROGRAM.read_text(), "bash", str(directory.path), remove, *logs]
-    result = slurm_commands.call(argv, host=directory.host)
+    # As input: those of many nodes are too long for arguments.
+    logs = "".join(f"{pattern.format(node)}\n" for node in directory.nodes for pattern in _LOGS_OF_NODE)
+    argv = ["bash", "-c", _PROGRAM.read_text(), "bash", str(directory.path), remove]
+    result = slurm_commands.call(argv, text=logs, host=directory.host)
     if result.stderr:
         show(result.stderr.rstrip("\n"), err=True)
     return result.stdout

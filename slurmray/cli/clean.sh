@@ -4,7 +4,7 @@
 # It enters each folder before it looks at its files, and removes only names that the folder has: no text of a job
 # is part of a path, and no link leads elsewhere.
 #
-# usage: clean.sh FOLDER remove|'' LOG_OF_A_NODE...
+# usage: clean.sh FOLDER remove|''. Standard input: a log of a node in each line.
 set -Eeuo pipefail
 shopt -s nullglob dotglob
 run=$1 remove=$2 size=0
@@ -12,7 +12,8 @@ run=$1 remove=$2 size=0
 cd -P -- "$run"
 [[ -O . ]] || exit 0
 declare -A logs=()
-for name in "${@:3}"; do [[ -z $name ]] || logs[$name]=1; done
+mapfile -t names <<<"$(cat)" # from a pipe mapfile reads single bytes
+for name in "${names[@]}"; do [[ -z $name ]] || logs[$name]=1; done
 
 # remove_file NAME: of the current folder
 remove_file() {

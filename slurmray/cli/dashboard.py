@@ -12,6 +12,7 @@ import click
 
 from slurmray.cli.terminal import complete_job, job_argument
 from slurmray.errors import SlurmError, UsageError
+from slurmray.slurm.states import last_start
 from slurmray.slurm.submitted_job import Job
 
 _PRINT_TOKEN = '[ -z "$RAY_AUTH_TOKEN_PATH" ] || cat "$RAY_AUTH_TOKEN_PATH"'  # noqa: S105 - old Rays have none
@@ -69,7 +70,7 @@ def _wait_for_dashboard(job: Job) -> None:
     """Wait until a process of the job listens on the dashboard's port. SlurmError if none does."""
     deadline = time.monotonic() + _EVENT_WAIT
     while True:
-        events = job.events()
+        _, events = last_start(job.events())
         if any(event["event"] == "dashboard" for event in events):
             return
         for event in events:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slurmray.slurm.log_end import LogEnd
     from slurmray.slurm.submitted_job import Job
 
+_NODE_IP = re.compile(r"^[ \t]*Local node IP: ([0-9a-fA-F.:]{3,45})[ \t]*$", re.MULTILINE)
 _LAST = 4 << 20  # bytes of each log: what ended the job is near the end
 _LONGEST, _WIDEST = 1 << 12, 300  # characters of a line that are read and shown
 
@@ -152,17 +153,10 @@ def _other_logs(job: Job, status: Status, hosts: dict[str, str]) -> Iterator[tup
 
     hosts gets the addresses of nodes that `ray start` has printed.
     """
-    from slurmray.errors import SlurmrayError
-
-    for node in status.nodes:
-        with contextlib.suppress(SlurmrayError):
-            log = job.node_log(node, last=_LAST)
-            if found := re.search(r"^\s*Local node IP: ([0-9a-fA-F.:]{3,45})\s*$", log, re.MULTILINE):
-                hosts.setdefault(found[1], node)
-            yield f"log of {node}", log
-    for service in job.services():
-        with contextlib.suppress(SlurmrayError):
-            yield f"log of {service}", job.service_log(service, last=_LAST // max(1, len(status.nodes)))
+    for name, log in job.last_logs(status.nodes, _LAST):
+        if name in status.nodes and (found := _NODE_IP.search(log)):
+            hosts.setdefault(found[1], name)
+        yield f"log of {name}", log
 
 
 def _canceller(job: Job, log: str, *, is_head_lost: bool) -> str:

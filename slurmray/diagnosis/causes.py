@@ -171,13 +171,13 @@ def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str
 
 def _slurmrays(text: str) -> int | None:
     """Slurmray's exit code in its last line; None if the code is the trainer's, or there is none."""
-    found = re.match(r"failed \((\d+) ", text)
+    found = re.match(r"failed \(([0-9]{1,3}) ", text)
     return int(found[1]) if found and int(found[1]) in EXIT_CODES else None
 
 
 def _trainers(text: str) -> int | None:
     """The trainer's exit code in slurmray's last line; None if it has none."""
-    found = re.match(r"done: trainer exited with (\d+)", text)
+    found = re.match("done: trainer exited with ([0-9]{1,3})(?![0-9])", text)
     return int(found[1]) if found else None
 
 
@@ -196,7 +196,7 @@ def _in_general(status: Status, text: str, events: Collection[str]) -> Cause:
         title, known = look_up_trainer(code)
         if code in (_SIGKILL, _SIGTERM):
             known = _signalled(known, events, is_killed=code == _SIGKILL)
-    elif found := re.fullmatch("0:([1-9][0-9]*)", status.code):
+    elif found := re.fullmatch("0:([1-9][0-9]{0,2})", status.code):
         title, known = look_up(0, int(found[1]))
     else:
         return Cause("general", "", "", "", "", is_certain=False)

@@ -16,7 +16,7 @@ _PLAIN = 15  # lines in a row that are about no error: what is before them did n
 _BEFORE = 8000  # characters before a line that may say where it is from
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}[mK]")
-_REPEATED = re.compile(r" *\[repeated \d+x across cluster\].*")
+_REPEATED = re.compile(r"\[repeated \d+x across cluster\].*")
 
 # What lines begin with: Ray's (WorkerDict pid=4301, ip=10.0.0.2), PyTorch's [rank3]:
 _RAY = r"\((?:raylet|(?:[\w.:<>-]{1,200} )?pid=\w{1,32})(?:, ip=([^\s,()]{1,64}))?\)"
@@ -88,6 +88,7 @@ def failures(table: Sequence[Message], logs: Iterable[tuple[str, str]]) -> list[
         text = clean(whole)
         last = last_errors(text)
         latest = ""
+        root = _ROOT_CAUSE.search(text, last)
         hits = [hit for message in table for hit in _lines(message, text, last, len(text))]
         is_known = is_known or any(not message.is_follow_up for _, _, message in hits)
         if not is_known:
@@ -99,7 +100,7 @@ def failures(table: Sequence[Message], logs: Iterable[tuple[str, str]]) -> list[
             time = own[0] if own else latest
             key = (message.is_follow_up, begin < last, time or "~" * (number > 0), number, begin)
             if message not in found or key < found[message][0]:
-                near = _near(before, text, begin, last)
+                near = _near(before, root if begin >= last else None)
                 found[message] = key, _failure(message, source, line, near, is_last=begin >= last)
     return [failure for _, failure in sorted(found.values(), key=lambda each: each[0])]
 
@@ -129,7 +130,7 @@ def without_prefix(line: str) -> str:
 
 def prefix(line: str) -> str:
     """Return what Ray and PyTorch put in front of a line."""
-    found = _PREFIX.match(line)
+    found = _PREFIX.match(line, 0, LONGEST)
     return found[0] if found else ""
 
 
@@ -177,12 +178,14 @@ def shown(line: str) -> str:
     return _REPEATED.sub("", line[:_WINDOW]).strip()[:LONGEST]
 
 
-def _near(before: str, text: str, begin: int, last: int) -> tuple[str, int | None]:
-    """Return node and rank by the exception of a Ray task that a line belongs to, or by torchrun's summary."""
+def _near(before: str, root: re.Match[str] | None) -> tuple[str, int | None]:
+    """Return node and rank by the exception of a Ray task that a line belongs to, or by torchrun's summary.
+
+    before: the text before the line. root: of the summary after it.
+    """
     tasks = _TASK.findall(before)
     if tasks and tasks[-1]:
         return tasks[-1], None
-    root = _ROOT_CAUSE.search(text, last) if begin >= last else None
     return (root[1], int(root[2])) if root else ("", None)
 
 

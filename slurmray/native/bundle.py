@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import slurmray
+from slurmray import files
+from slurmray.errors import UsageError
 
 # {package: folder in the zip}, all pure Python: what reading submitit's pickles and importing slurmray.native
 # needs. The folder `last` comes at the end of sys.path, because Ray and the trainer may need a newer version.
@@ -21,14 +23,23 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # fixed, so that the same content gives the same 
 
 
 def pack(folder: Path) -> Path:
-    """Return a zip of the packages for PYTHONPATH. It is written to the folder unless it is already there."""
+    """Return a zip of the packages for PYTHONPATH. It is written to the folder unless it is already there.
+
+    UsageError if its name is taken by a link, or by another user's file.
+    """
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, file in sorted(_find_files()):
             archive.writestr(zipfile.ZipInfo(name, _DATE), file.read_bytes(), zipfile.ZIP_DEFLATED)
     content = memory.getvalue()
     target = folder / f"slurmray-{hashlib.sha256(content).hexdigest()[:12]}.zip"
-    if not target.exists():
+    try:
+        is_there = files.read_own(target) == content
+    except FileNotFoundError:
+        is_there = False
+    except OSError as error:
+        raise UsageError(f"{target}: {error.strerror}: remove it") from None
+    if not is_there:
         folder.mkdir(parents=True, exist_ok=True)
         part = target.with_suffix(f".{uuid.uuid4().hex}")
         part.write_bytes(content)

@@ -356,5 +356,5 @@ def _read_output(result: subprocess.CompletedProcess[bytes], mark: bytes) -> tup
     """Return exit code, standard output and error of a command of _script; None: it has not ended."""
     _, _, rest = result.stdout.partition(mark)
     out, _, code = rest.rpartition(mark)
-    number = re.match(rb"\d+", code)
+    number = re.match(rb"\d{1,3}", code)
     return int(number[0]) if number else None, out, [*result.stderr.split(mark), b""][1]

@@ -13,10 +13,11 @@ _START = re.compile(
     r"^\[slurmray +[0-9.]+ s\] (?:start: job |restart [0-9]+ of [0-9]+: |start again: )", re.MULTILINE
 )
 _ATTEMPT = re.compile(r"^\[slurmray +[0-9.]+ s\] start: job ", re.MULTILINE)
-_END = re.compile(r"done: |failed \([0-9]+ |stopped by Slurm")
+_END = re.compile(r"done: |failed \([0-9]{1,3} |stopped by Slurm")
 # src/slurmd/slurmstepd/req.c: the reason is missing after scancel.
 _STOPPED_AT = re.compile(
-    r"^slurmstepd\S*: error: \*\*\* JOB \d+ .*CANCELLED AT (\S+)( .*)? \*\*\*", re.MULTILINE
+    r"^slurmstepd\S{0,256}: error: \*\*\* JOB \d{1,10} .{0,300}?CANCELLED AT (\S{1,64})( .{0,200})? \*\*\*",
+    re.MULTILINE,
 )
 
 
@@ -72,7 +73,7 @@ def end_in_log(log: str) -> End | None:
     end = log_end(log)
     if not end.text:
         return None
-    found = re.search("exited with ([0-9]+)|^failed .([0-9]+) ", end.text)
+    found = re.search("exited with ([0-9]{1,3})(?![0-9])|^failed .([0-9]{1,3}) ", end.text)
     code = int(found[1] or found[2]) if found else 0
     is_stopped = end.is_stopped or end.text.startswith("stopped")
     return End("CANCELLED" if is_stopped else "FAILED" if code else "COMPLETED", code, 0)

@@ -40,18 +40,19 @@ _NAME = (
 )
 _QUOTED = r"""'[^']*'|"(?:\\.|[^"\\])*\""""
 _VALUE = rf"""((?:{_QUOTED})(?:{_QUOTED}|\\.|[^\s"'\\])*|[^\s"']+)"""  # a word of bash
+_REST = "{0,200}"  # letters of a name beside that of a secret: with any number, a long text takes minutes
 # NAME=VALUE with the name of a secret, but not `data.prompt_key=`.
-_SECRET = re.compile(rf"((?<![A-Z0-9])KEY(?:_[A-Z0-9_]*)?|{_NAME}(?:_\w*)?)={_VALUE}")
+_SECRET = re.compile(rf"((?<![A-Z0-9])KEY(?:_[A-Z0-9_]{_REST})?|{_NAME}(?:_\w{_REST})?)={_VALUE}")
 # Its value is the next argument, or follows after `=`.
 _SECRET_OPTION = re.compile(rf"--?(?:[\w.-]*{_NAME}|(?:[\w.]+-)*key)")
-_OPTION_AND_VALUE = re.compile(rf"({_SECRET_OPTION.pattern}(?:\s+(?!-)|=)){_VALUE}")
-_URL_PASSWORD = re.compile(r"""(\b[a-z][a-z0-9+.-]*://(?:[^/\s:@]*:)?)[^/\s"']+(?=@)""", re.IGNORECASE)
+# In a text: from the begin of the word on, in which a dash is before the name, or in it.
+_OPTION_AND_VALUE = re.compile(rf"((?<![\w.-])(?=[\w.]*-)[\w.-]*(?:{_NAME}|(?<=-)key)(?:\s+(?!-)|=)){_VALUE}")
+_URL_PASSWORD = re.compile(r"""(://(?:[^/\s:@]*:)?)[^/\s"']+(?=@)""")
 _HEADER = re.compile(
-    r"((?:Proxy-)?Authorization|[\w-]*(?:Token|Api-Key|Secret|Password))(\s*:\s*)(?:[\w-]+ +)?[^\s\"'\\]+",
-    re.IGNORECASE,
+    r"(Authorization|Token|Api-Key|Secret|Password)(\s*:\s*)(?:[\w-]+ +)?[^\s\"'\\]+", re.IGNORECASE
 )
 _JSON_VALUE = re.compile(
-    rf"""(["'][\w.-]*(?:{_NAME}|(?i:authorization))[\w-]*\\*["']\s*:\s*)"""
+    rf"""(["'][\w.-]{_REST}(?:{_NAME}|(?i:authorization))[\w-]{_REST}\\*["']\s*:\s*)"""
     rf"""({_QUOTED}|\\+"[^"]*"|[\w.-]+)"""  # the second one in a string of bash
 )
 _VARIABLES = ("env", "env_vars")  # fields of the settings with variables and their values

@@ -28,14 +28,14 @@ def call(
     variables: Mapping[str, str] | None = None,
     timeout: float | None = 120,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of Slurm; SlurmError if it is not installed or does not answer. See Host.run.
+    """Run a command of Slurm; SlurmError if it cannot be started or does not answer. See Host.run.
 
     The timeout is longer than Slurm's commands retry on their own; None: no limit.
     """
     try:
         return host.run(argv, text=text, folder=folder, variables=variables, timeout=timeout)
-    except FileNotFoundError:
-        raise _not_installed(argv[0], host) from None
+    except OSError as error:
+        raise _not_started(argv[0], host, error) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{argv[0]}: no answer within {timeout:g} s: try again later") from None
 
@@ -58,11 +58,11 @@ def output(
 
 
 def run_in_foreground(argv: list[str], host: Host, *, is_terminal: bool) -> int:
-    """Run a command of Slurm on this terminal; return its exit code. SlurmError if it is not installed."""
+    """Run a command of Slurm on this terminal; return its exit code. SlurmError if it cannot be started."""
     try:
         return host.run_in_foreground(argv, is_terminal=is_terminal)
-    except FileNotFoundError:
-        raise _not_installed(argv[0], host) from None
+    except OSError as error:
+        raise _not_started(argv[0], host, error) from None
 
 
 class Submitted(NamedTuple):
@@ -87,8 +87,8 @@ def sbatch(
     argv = ["sbatch", "--parsable", *arguments]
     result = call(argv, host=host, text=text, folder=folder, variables=variables, timeout=None)
     # A wrapper of the site may leave out --parsable, or print more.
-    submissions = set(re.findall(r"^([0-9]+)(?:;(\S+))?\s*$", result.stdout, re.MULTILINE)) or set(
-        re.findall(r"\bSubmitted batch job ([0-9]+)(?: on cluster (\S+))?", result.stdout)
+    submissions = set(re.findall(r"^([0-9]{1,10})(?:;(\S+))?\s*$", result.stdout, re.MULTILINE)) or set(
+        re.findall(r"\bSubmitted batch job ([0-9]{1,10})\b(?: on cluster (\S+))?", result.stdout)
     )
     if len(submissions) == 1 and _REFUSED not in result.stderr:
         ((number, cluster),) = submissions
@@ -129,7 +129,7 @@ def owner(number: int, host: Host = HERE, cluster: str | None = None) -> tuple[i
     """
     argv = ["squeue", *cluster_option(cluster), "--noheader", "--states=all", f"--jobs={number}"]
     answer = output([*argv, "--format=%U %u"], host=host, may_be_unknown=True)
-    match = re.search(r"^ *([0-9]+) (\S+)", answer, re.MULTILINE)
+    match = re.search(r"^ *([0-9]{1,10}) (\S+)", answer, re.MULTILINE)
     return (int(match[1]), match[2]) if match else None
 
 
@@ -147,7 +147,9 @@ def sacct(fields: str, *arguments: str, host: Host = HERE) -> str:
         return ""
 
 
-def _not_installed(command: str, host: Host) -> SlurmError:
+def _not_started(command: str, host: Host, error: OSError) -> SlurmError:
+    if not isinstance(error, FileNotFoundError):
+        return SlurmError(f"{command}: cannot be started: {error.strerror or error}")
     if host.name:
         fix = f"`ssh {host.name} bash -lc {command}` must find it: correct PATH in ~/.profile there"
         return SlurmError(f"{command}: no such command on {host.name}: {fix}")

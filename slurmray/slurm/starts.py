@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from slurmray.agent.controller.host_list import host_list
 from slurmray.slurm.states import Event, head_loss, last_start
 
-_HOST_LIST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]*")  # no option of Slurm's commands
+# As agent/controller/host_list.py writes them.
+_NODE = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_RANGE = "[0-9]{1,254}(?:-[0-9]{1,254})?"
+_NODES = re.compile(rf"({_NODE})(?:\[({_RANGE}(?:,{_RANGE})*)\])?(?:,|$)")
+_HOST_LIST = re.compile(rf"(?:{_NODES.pattern})+")
 
 
 class Start(NamedTuple):
@@ -190,34 +194,54 @@ def _list_left(before: Event, after: Event) -> list[str]:
     return [node for node in then if node not in now]
 
 
-def find_bad_nodes(events: Sequence[Event], expand: Callable[[str], Collection[str]]) -> dict[str, str]:
-    """Return {node: why} of the nodes that an attempt lost or set aside, or whose findings ended it.
+def find_bad_nodes(events: Sequence[Event]) -> dict[str, str]:
+    """Return {node: why} of the nodes of an attempt that it lost or set aside, or whose findings ended it.
 
-    Findings of all nodes of the last start are left out: they are mistakes of the job spec. expand: returns
-    the names in a host list.
+    Findings of all nodes of the last start are left out: they are mistakes of the job spec.
     """
-    nodes, last = last_start(events)
-    findings = _group_findings(last)
-    of_some = [event for row in findings if not row.keys() >= {*nodes} for event in row.values()]
-    of_all = [event for row in findings if row.keys() >= {*nodes} for event in row.values()]
+    names, last = last_start(events)
+    nodes, findings = {*names}, _group_findings(last)
+    of_some = [event for row in findings if not row.keys() >= nodes for event in row.values()]
+    of_all = [event for row in findings if row.keys() >= nodes for event in row.values()]
     misled = {event["node"] for event in of_all} - {event["node"] for event in of_some}
+    left_out = {id(event) for event in of_all}
+    left_out |= {id(event) for event in last if event["event"] == "set_aside" and event["node"] in misled}
     restarts = find_restarts(events)
     bad = {node: each.reason for each in restarts for node in [*each.failed, *each.left]}
-    starts = [event for event in events if event["event"] in ("start", "restart")]
-    known = {node for event in starts for node in event["nodes"]}
     for event in events:
         name = event["event"]
-        if name == "node_loss" or (name == "set_aside" and not (event["node"] in misled and event in last)):
+        if id(event) in left_out:
+            continue
+        if name in ("node_loss", "set_aside"):
             bad[event["node"]] = event["text"]
-        elif name == "finding" and event["kind"] != "warn" and event["node"] in bad and event not in of_all:
+        elif name == "finding" and event["kind"] != "warn" and event["node"] in bad:
             bad[event["node"]] = _describe(event)
-        elif name == "end" and event["kind"] == "node_lost" and _HOST_LIST.fullmatch(event["node"]):
-            lost = [event["node"]] if event["node"] in known else expand(event["node"])
-            # The text is `failed (71 node lost): NODES: WHY`.
-            why = event["text"].split(": ", 2)[-1]
-            bad |= {node: why for node in lost if node in known and node not in bad}
-    is_ended = any(event["event"] == "end" and event["kind"] in ("preflight", "image") for event in last)
-    return bad | {event["node"]: _describe(event) for event in of_some if is_ended}
+    start = next((event for event in events if event["event"] == "start"), None)
+    allocated = {*start["nodes"], *start.get("spares", [])} if start else set()
+    end = next((event for event in reversed(events) if event["event"] == "end"), None)
+    if end and end["kind"] == "node_lost":
+        # The text is `failed (71 node lost): NODES: WHY`.
+        why = end["text"].split(": ", 2)[-1]
+        bad |= {node: why for node in _expand(end["node"], len(allocated)) if node not in bad}
+    if end and end["kind"] in ("preflight", "image"):
+        bad |= {event["node"]: _describe(event) for event in of_some}
+    return {node: why for node, why in bad.items() if node in allocated}
+
+
+def _expand(host_list: str, most: int) -> list[str]:
+    """Return the names in a host list; [] if it is none, or has more than `most`."""
+    names: list[str] = []
+    for prefix, ranges in _NODES.findall(host_list) if _HOST_LIST.fullmatch(host_list) else ():
+        for numbers in ranges.split(","):
+            first, _, last = numbers.partition("-")
+            last = last or first
+            if not first:
+                names.append(prefix)
+            elif len(names) + int(last) - int(first) >= most:
+                return []
+            else:
+                names += [f"{prefix}{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+    return names
 
 
 def _group_findings(events: Sequence[Event]) -> list[dict[str, Event]]:

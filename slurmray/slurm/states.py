@@ -121,16 +121,20 @@ def last_start(events: Sequence[Event]) -> tuple[list[str], Sequence[Event]]:
 def current_nodes(events: Sequence[Event]) -> tuple[list[str], list[str]]:
     """Return nodes and spare nodes of a job, the head node first; ([], []) before its start."""
     nodes: list[str] = []
-    spares: list[str] = []
+    places: dict[str, int] = {}  # of each in `nodes`
+    spares: dict[str, Any] = {}  # only its keys count
     for event in events:
         name = event["event"]
         if name in ("start", "restart"):
-            nodes, spares = list(event["nodes"]), list(event.get("spares", []))
-        elif name == "replacement":
-            nodes = [event["node"] if node == event["lost"] else node for node in nodes]
+            nodes, spares = list(event["nodes"]), dict.fromkeys(event.get("spares", []))
+            places = {node: place for place, node in enumerate(nodes)}
+        elif name == "replacement" and event["lost"] in places:
+            place = places.pop(event["lost"])
+            nodes[place] = event["node"]
+            places[event["node"]] = place
         if name in ("replacement", "set_aside"):
-            spares = [node for node in spares if node != event["node"]]
-    return nodes, spares
+            spares.pop(event["node"], None)
+    return nodes, list(spares)
 
 
 def head_loss(events: Sequence[Event]) -> Event | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
 import io
 import re
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from slurmray.agent.container.head import dashboard_host
 from slurmray.agent.paths import CANCEL_NOW
 from slurmray.agent.script_parts import read_settings
-from slurmray.errors import SlurmError, UsageError
+from slurmray.errors import SlurmError, SlurmrayError, UsageError
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.attach_step import Place, attach_argv
 from slurmray.slurm.host import get_host
@@ -163,10 +162,9 @@ class Job:
         UsageError for a job of another user, or if its events cannot be read.
         """
         self._record()  # for owner and folder
-        expand = functools.partial(slurm_commands.hostnames, host=self.host)
         bad: dict[str, str] = {}
         for number in attempts(self._runs, self.id, self.host)[-_MAX_ATTEMPTS:]:
-            bad |= find_bad_nodes(self.events(number), expand)
+            bad |= find_bad_nodes(self.events(number))
         return bad
 
     def _is_of_earlier_job(self, attempt: int, events: Sequence[Event]) -> bool:
@@ -230,7 +228,9 @@ class Job:
 
         UsageError if there is no log.
         """
-        folder = self._log_folder(attempt)
+        return self._node_log(self._log_folder(attempt), node, last)
+
+    def _node_log(self, folder: Path, node: str, last: int | None) -> str:
         try:
             return self.host.read(folder / f"{_node_name(node)}.log", last=last).decode(errors="replace")
         except FileNotFoundError:
@@ -262,11 +262,13 @@ class Job:
             raise UsageError(f"{folder}: no log of the service {service}; {hint}")
         if node is not None and node not in paths:
             raise UsageError(f"{folder}: {service} has no log on {node}, only on {', '.join(sorted(paths))}")
+        return self._read_service_logs(paths if node is None else {node: paths[node]}, last)
+
+    def _read_service_logs(self, paths: Mapping[str, Path], last: int | None) -> str:
         try:
             texts = {
-                each: self.host.read(paths[each], last=last).decode(errors="replace")
-                for each in sorted(paths)
-                if node in (None, each)
+                node: self.host.read(paths[node], last=last).decode(errors="replace")
+                for node in sorted(paths)
             }
         except OSError as error:
             raise UsageError(f"{error.filename}: cannot be read: {error.strerror}") from None
@@ -274,7 +276,22 @@ class Job:
             del texts["srun"]
         if len(texts) == 1:
             return "".join(texts.values())
-        return "\n".join(f"==> {each} <==\n{text}" for each, text in texts.items())
+        return "\n".join(f"==> {node} <==\n{text}" for node, text in texts.items())
+
+    def last_logs(self, nodes: Sequence[str], last: int) -> Iterator[tuple[str, str]]:
+        """Yield name and text of the logs of nodes and services in the last attempt that can be read.
+
+        Slurm is not asked again. last: at most so many bytes of a node or a service, from the end.
+        """
+        folder, is_own = self._logs(None)
+        names = set(self.host.names(folder)) if is_own else set()
+        for node in nodes:
+            if f"{node}.log" in names:
+                with suppress(SlurmrayError):
+                    yield node, self._node_log(folder, node, last)
+        for service, paths in sorted(self._service_logs(folder).items()) if is_own else ():
+            with suppress(SlurmrayError):
+                yield service, self._read_service_logs(paths, last // max(1, len(nodes)))
 
     def _service_logs(self, folder: Path) -> dict[str, dict[str, Path]]:
         """Return {service: {node: its log}}. With pyxis there may be one of `srun`, of the service's step."""
@@ -355,8 +372,8 @@ class Job:
         is not ready.
         """
         record = self._record()
-        events = self._running(record)
-        settings, place = self._settings(), self._place(record, node, last_start(events)[0])
+        nodes, events = self._running(record)
+        settings, place = self._settings(), self._place(record, node, nodes)
         try:
             argv = attach_argv(place, settings, _last(events, "attach"), command, is_terminal=is_terminal)
         except SlurmError as error:
@@ -366,7 +383,7 @@ class Job:
     def dashboard_address(self) -> tuple[str, int]:
         """Return address and port of Ray's dashboard on the head node. SlurmError while there is none."""
         record = self._record()
-        events, settings = self._running(record), self._settings()
+        (_, events), settings = self._running(record), self._settings()
         try:
             fixed = settings["ray"]["dashboard_port"]
             port = _last(events, "dashboard")["port"] if fixed == "auto" else int(fixed)
@@ -374,8 +391,8 @@ class Job:
             raise SlurmError(f"job {self.id}: {error}") from None
         return dashboard_host(settings), port
 
-    def _running(self, record: Mapping[str, str]) -> list[Event]:
-        """Return the events of the running attempt. SlurmError if the job does not run, or has none."""
+    def _running(self, record: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Event]]:
+        """Return `last_start` of the running attempt. SlurmError if the job does not run or has no events."""
         state = record.get("JobState", "not known to Slurm")
         if state != "RUNNING":
             raise SlurmError(f"job {self.id}: the job is {state}; attach while it is RUNNING")
@@ -384,7 +401,7 @@ class Job:
         if not events:
             text = f"no events in {run} yet; if there should be some, give Job the run_dir of its job spec"
             raise SlurmError(f"job {self.id}: {text}")
-        return events
+        return last_start(events)
 
     def _settings(self) -> Settings:
         """Return the settings of the job's script, as Slurm keeps it. SlurmError if it is not slurmray's."""

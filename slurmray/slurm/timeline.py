@@ -150,14 +150,19 @@ def _counts(events: Sequence[Event], began: float) -> Iterator[Count]:
     """
     gpus: dict[str, int] = {}
     lost: dict[str, int] = {}
+    total = 0
     yield Count(0.0, 0, 0)
     for event in events:
         if event["event"] == "nodes" and event["step"] == "ray":
-            gpus |= dict.fromkeys(event["nodes"], event["gpus"])
+            joined = dict.fromkeys(event["nodes"], event["gpus"])
         elif event["event"] == "node_loss" and event["node"] in gpus:
             lost[event["node"]] = gpus.pop(event["node"])
+            total -= lost[event["node"]]
+            joined = {}
         elif event["event"] == "replacement" and event["lost"] in lost:
-            gpus[event["node"]] = lost[event["lost"]]
+            joined = {event["node"]: lost[event["lost"]]}
         else:
             continue
-        yield Count(event["time"] - began, len(gpus), sum(gpus.values()))
+        total += sum(count - gpus.get(node, 0) for node, count in joined.items())
+        gpus |= joined
+        yield Count(event["time"] - began, len(gpus), total)

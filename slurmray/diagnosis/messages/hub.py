@@ -218,8 +218,8 @@ MESSAGES: tuple[Message, ...] = (
         "ValueError: The repository microsoft/phi-3 contains custom code which must be executed to correctly load the "
         "model. You can inspect the repository content at https://hf.co/microsoft/phi-3 .",
         "Transformers: dynamic_module_utils.py",
-        r"ValueError: .*requires you to execute (?:the \w+ file in that|custom code contained in)"
-        r"|ValueError: .*(?:contains|references) custom code .*must be executed",
+        r"ValueError: .{0,300}requires you to execute (?:the \w+ file in that|custom code contained in)"
+        r"|ValueError: .{0,300}(?:contains|references) custom code .{0,300}must be executed",
         "The model comes with code of its own, which runs only with your consent.",
         "Read it, then allow it with the trainer's option (verl: data.trust_remote_code=True and "
         "actor_rollout_ref.model.trust_remote_code=True).",

@@ -181,7 +181,7 @@ MESSAGES: tuple[Message, ...] = (
         "vllm-extension-missing",
         "AttributeError: '_OpNamespace' '_C' object has no attribute 'rms_norm'",
         "PyTorch: torch/_ops.py; vLLM: vllm/_custom_ops.py; github.com/verl-project/verl/issues/1084",
-        r"'_OpNamespace' '_\w*C\w*' object has no attribute",
+        r"'_OpNamespace' '_\w{0,64}C\w{0,64}' object has no attribute",
         "The compiled part of vLLM could not be loaded: it is for another version of PyTorch or CUDA, or was not built.",
         "Install the PyTorch that this vLLM requires, in the image or container.setup. "
         "`python3 -c 'import vllm._C_stable_libtorch'` (older: vllm._C) prints why.",

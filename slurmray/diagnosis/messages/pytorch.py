@@ -94,7 +94,7 @@ MESSAGES: tuple[Message, ...] = (
         "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
         "gradient_acc_step * world_size 1152 != 8 * 16 * 6",
         "DeepSpeed: deepspeed/runtime/config.py",
-        r"train_batch_size is not equal to micro_batch_per_gpu .*\d+ != \d+",
+        r"train_batch_size is not equal to micro_batch_per_gpu .{0,200}\d != \d",
         "DeepSpeed's three batch sizes do not fit the number of GPUs of the job.",
         "Change one of them so that the product in that line is right, or leave one of them out or on auto.",
     ),

@@ -41,7 +41,7 @@ MESSAGES: tuple[Message, ...] = (
         "1 worker(s) were killed due to the node running low on memory.",
         "Ray: src/ray/raylet/node_manager.cc; of Ray 2.4x: github.com/PeterGriffinJin/Search-R1/issues/44",
         r"killed due to the node running low on memory"
-        r"|[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure",
+        r"|[1-9]\d{0,9} Workers \(tasks / actors\) killed due to memory pressure",
         "Ray killed a task because its node had nearly no memory left.",
         "Raise slurm.mem, run fewer tasks at a time, or let each use less.",
     ),

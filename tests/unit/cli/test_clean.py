@@ -173,6 +173,16 @@ def test_nothing_outside_the_run_directory_is_removed(
     assert all(file.exists() for file in files)
 
 
+@pytest.mark.attack("a damaged events.jsonl", inputs=1)
+def test_more_names_of_nodes_than_a_command_takes(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = event_line("start", nodes=[*(f"n{number:0253}" for number in range(10_000)), "node1"], spares=[])
+    event = json.loads(start) | {"time": 1}
+    (runs / "7-0/events.jsonl").write_text(json.dumps(event))
+    code, out, err = main(["clean", "--yes", "--older-than=37"], capsys)
+    assert (code, out.startswith(f"{runs}/7-0  "), err) == (0, True, "")
+    assert not (runs / "7-0").exists()
+
+
 @pytest.mark.attack("names of nodes that lead out of the run directory", inputs=1)
 def test_the_program_joins_no_names(runs: Path, tmp_path: Path) -> None:
     """Whatever it is given."""
@@ -181,7 +191,8 @@ def test_the_program_joins_no_names(runs: Path, tmp_path: Path) -> None:
     names = ["../../../precious.log", str(tmp_path / "precious.log"), "", "\n", "@", "x[$(touch gone)]"]
     program = Path(slurmray.__file__).parent / "cli/clean.sh"
     done = subprocess.run(
-        ["bash", "-c", program.read_text(), "bash", str(runs / "7-0"), "remove", *names, "node1.log"],
+        ["bash", "-c", program.read_text(), "bash", str(runs / "7-0"), "remove"],
+        input="\n".join([*names, "node1.log", ""]),
         capture_output=True,
         text=True,
         check=True,
@@ -190,7 +201,7 @@ def test_the_program_joins_no_names(runs: Path, tmp_path: Path) -> None:
     assert done.stdout.endswith(" stays\n"), done
     assert (tmp_path / "precious.log").exists()
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "bin") == ["precious.log", "runs"]
-    assert [path.name for path in (runs / "7-0/logs").iterdir()] == [".node1.env"]
+    assert sorted(path.name for path in (runs / "7-0/logs").iterdir()) == ["\n", ".node1.env"]
 
 
 def test_a_squeue_that_fails_removes_nothing(

@@ -153,7 +153,7 @@ def test_nodes_that_the_last_run_lost(home: Path, capsys: pytest.CaptureFixture[
     run = home / "real/a/slurmray-runs/7-0"
     run.mkdir(parents=True)
     (run / "events.jsonl").write_text(
-        event_line("start") + event_line("node_loss", node="node3", text="gone")
+        event_line("start", nodes=["node3"]) + event_line("node_loss", node="node3", text="gone")
     )
     code, _, err = main(["submit", "--exclude-bad"], capsys)
     assert code == 0, err

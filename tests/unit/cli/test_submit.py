@@ -21,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
     commands = {
         "sbatch": 'cat >/dev/null; printf "%s " "$@" >arguments; echo 42',
-        "scontrol": f'case "$*" in *hostnames*) echo node2; echo node3;; *) {unknown};; esac',
+        "scontrol": unknown,
         "squeue": unknown,
     }
     for name, text in commands.items():
@@ -76,6 +76,18 @@ def test_nodes_with_the_same_reason(folder: Path, capsys: pytest.CaptureFixture[
     lost = {"exit_code": 71, "source": "slurmray", "kind": "node_lost", "node": "node[2-3]"}
     record(folder, event_line("end", text="failed (71 node lost): node2 and node3: no heartbeat", **lost))
     assert submit_again(capsys)[1] == "--exclude=node[2-3], because of job 41: node[2-3] (no heartbeat)"
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=1)
+def test_more_bad_nodes_than_a_command_takes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"n{number}x" for number in range(30_000)]
+    record(folder)
+    with (folder / "slurmray-runs/41-0/events.jsonl").open("w") as file:
+        file.write(event_line("start", nodes=names, spares=[]))
+        file.write(event_line("restart", restart=1, nodes=names[:1], spares=[], failed=names, text=LOST))
+    code, out, err = main(["submit", "--job-name=first", "--exclude-bad", "--", "true"], capsys)
+    assert (code, out) == (64, "")
+    assert err.splitlines()[-1] == "sbatch: cannot be started: Argument list too long"
 
 
 def test_a_run_without_bad_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from slurmray.slurm.log_end import stopped_at
+
 from ..test_events import event_line
 from .command_line import main
 from .test_why import START, TRAINER, UNKNOWN, Case
@@ -248,3 +250,48 @@ def test_a_wrong_log_is_an_error(case: Case, args: list[str], error: str) -> Non
     assert (code, out) == (2, "")
     assert error in err
     assert len(err.splitlines()) == 1
+
+
+def test_slurm_is_asked_once_about_a_job_of_many_nodes(case: Case) -> None:
+    nodes = [f"node{number}" for number in range(1, 9)]
+    case.events(event_line("start", nodes=nodes, head="node1"))
+    logs = case.folder / "slurmray-runs/7-0/logs"
+    logs.mkdir()
+    for name in (*nodes[:-1], "service-judge@node1", "service-judge@node2"):
+        (logs / f"{name}.log").write_text("step\n")
+    (logs / "service-judge@node2.log").write_text(f"{DISK}\n")
+    case.log(f"{START}{TRAINER}{LAST.format(1)}")
+    program = case.folder / "bin/scontrol"
+    program.write_text(program.read_text().replace("\n", f"\necho x >>{case.folder}/asked\n", 1))
+    assert [each["source"] for each in causes(case)] == ["log of judge"]
+    assert (case.folder / "asked").read_text() == "x\n"
+
+
+@pytest.mark.attack("a log made to be slow, or large", inputs=1)
+def test_a_node_s_log_of_blank_lines(case: Case) -> None:
+    case.events(event_line("start", nodes=["node1"], head="node1"))
+    logs = case.folder / "slurmray-runs/7-0/logs"
+    logs.mkdir()
+    (logs / "node1.log").write_text("\n" * 300_000)
+    case.log(f"{START}{TRAINER}{LAST.format(1)}")
+    assert UNKNOWN in case.ask()
+
+
+@pytest.mark.attack("a log made to be slow, or large", inputs=1)
+def test_a_log_of_a_cancelled_job_that_is_one_long_line() -> None:
+    assert stopped_at("slurmstepd: error: *** JOB 1 " + "CANCELLED AT x " * 270_000) == ("", "")
+
+
+DIGITS = "1" * 5000  # more than int() takes
+
+
+@pytest.mark.attack("a log made to be slow, or large", inputs=1)
+@pytest.mark.parametrize("text", [f"done: trainer exited with {DIGITS}", f"failed ({DIGITS} x): y"])
+def test_an_exit_code_that_is_far_too_long(case: Case, text: str) -> None:
+    """In a log without a job, and as the text of an event."""
+    (case.folder / "x.log").write_text(f"[slurmray   1.0 s] {text}\n")
+    code, out, err = main(["why", "--log", "x.log"], case.capsys)
+    assert (code, err) == (0, "")
+    assert out.startswith("x.log: ")
+    case.events(event_line("start"), event_line("end", exit_code=1, source="trainer", node="", text=text))
+    assert case.ask().startswith("job 7, mine: FAILED. ")

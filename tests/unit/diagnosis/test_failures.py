@@ -6,6 +6,7 @@ import pytest
 
 from slurmray.diagnosis.entries import Message
 from slurmray.diagnosis.failures import failures, literals
+from slurmray.diagnosis.messages import MESSAGES
 from slurmray.diagnosis.tracebacks import last_traceback
 
 FULL = Message("full", "", "", r"the disk (\S+) is full now", "", "")
@@ -175,6 +176,25 @@ def test_a_hostile_log_is_bounded() -> None:
     log = near * 3000 + "the disk " * 100_000 + "\n" + "the card has broken" * 100_000
     (found,) = failures(TABLE, [("log", log)])
     assert len(found.line) == 300
+    all_known = "".join(f"{message.example}\n" for message in MESSAGES)
+    root = "Root Cause (first observed failure): " * 100_000
+    assert len(failures(MESSAGES, [("log", all_known + root)])) == len(MESSAGES)
+
+
+@pytest.mark.attack("a log made to be slow, or large", inputs=1)
+@pytest.mark.parametrize(
+    ("name", "begin", "repeated"),
+    [
+        ("deepspeed-batch-size", "train_batch_size is not equal to micro_batch_per_gpu ", "1"),
+        ("ray-memory-monitor", " Workers (tasks / actors) killed due to memory pressure", "1"),
+        ("trust-remote-code", "must be executed", "ValueError: contains custom code "),
+        ("vllm-extension-missing", "' object has no attribute '_OpNamespace' '_", "C"),
+    ],
+)
+def test_lines_that_nearly_have_a_message(name: str, begin: str, repeated: str) -> None:
+    (message,) = (each for each in MESSAGES if each.name == name)
+    line = (begin + repeated * 2000)[:2000]
+    assert failures([message], [("log", f"{line}\n" * 1000)]) == []
 
 
 FRAME = '  File "a.py", line {0}, in f{0}\n    f()\n'

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmray.errors import UsageError
 from slurmray.native import bundle
 
 ROOT = Path(__file__).parents[3]
@@ -21,6 +22,22 @@ def test_equal_bundles_are_one_file(folder: Path) -> None:
     assert list(folder.iterdir()) == [first]
     names = zipfile.ZipFile(first).namelist()
     assert {"slurmray/native/driver.py", "submitit/__init__.py", "cloudpickle/__init__.py"} < set(names)
+
+
+@pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=3)
+def test_a_bundle_that_somebody_else_has_put_there(folder: Path) -> None:
+    target = bundle.pack(folder)
+    content = target.read_bytes()
+    target.write_bytes(content[:99])
+    assert bundle.pack(folder) == target
+    assert target.read_bytes() == content
+    os.chown(target, 65534, -1)
+    with pytest.raises(UsageError, match=rf"^{target}: is another user's: remove it$"):
+        bundle.pack(folder)
+    target.rename(folder / "elsewhere")
+    target.symlink_to("elsewhere")
+    with pytest.raises(UsageError, match=rf"^{target}: is a symbolic link: remove it$"):
+        bundle.pack(folder)
 
 
 def test_the_executor_can_be_imported_without_its_dependencies(folder: Path) -> None:

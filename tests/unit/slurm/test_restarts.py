@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from slurmray.agent.controller.outcome import Failure, Outcome
 from slurmray.slurm.starts import Restart, find_bad_nodes, find_restarts
-from slurmray.slurm.states import Event, parse_events
+from slurmray.slurm.states import parse_events
 
 from ..test_events import event_line
 
@@ -19,7 +17,7 @@ RESTART = event_line("restart", restart=1, nodes=["b", "d"], spares=[], failed=[
 
 
 def find(text: str) -> dict[str, str]:
-    return find_bad_nodes(parse_events(text), lambda names: names.split(","))
+    return find_bad_nodes(parse_events(text))
 
 
 def test_restarts() -> None:
@@ -103,12 +101,48 @@ def test_nodes_whose_loss_ended_the_attempt() -> None:
     assert find(START + RESTART + end("d")) == {"a": TEXT, "c": TEXT, "d": "no power: since 9:00"}
 
 
+@pytest.mark.parametrize("lost", [["n8"], ["n8", "n9", "n10", "n12"], ["n008", "n009", "n010", "m", "n-1.x"]])
+def test_many_nodes_whose_loss_ended_the_attempt(lost: list[str]) -> None:
+    start = event_line("start", nodes=[*lost, "n7", "n11"], spares=[])
+    assert find(start + end(*lost)) == dict.fromkeys(lost, "no power: since 9:00")
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=1)
+@pytest.mark.parametrize(
+    "nodes",
+    [",".join(["a[1-65536]"] * 5000), f"b[1-{'9' * 254}]", f"b[{'9' * 5000}]", "a" * 65536, "a,[", "b[2-1]"],
+)
+def test_a_host_list_of_more_nodes_than_the_job_has(nodes: str) -> None:
+    ended = {"exit_code": 71, "source": "slurmray", "kind": "node_lost", "node": nodes, "text": "x"}
+    assert find(START + event_line("end", **ended)) == {}
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=1)
+def test_nodes_outside_of_the_allocation() -> None:
+    others = {"nodes": ["x", "y"], "spares": ["z"], "failed": ["b", "v"], "text": TEXT}
+    lines = event_line("restart", restart=1, **others) + event_line("node_loss", node="w", text="gone")
+    assert find(START + lines).keys() == {"a", "b", "c", "d"}
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=1)
+def test_very_many_findings() -> None:
+    finding = {
+        "v": 1,
+        "event": "finding",
+        "node": "a",
+        "kind": "preflight",
+        "found": "",
+        "wanted": "",
+        "fix": "",
+    }
+    loss = {"v": 1, "time": 1, "event": "node_loss", "node": "a", "text": "gone"}
+    findings = [{**finding, "time": number, "check": str(number)} for number in range(100_000)]
+    start = {"v": 1, "time": 1, "event": "start", "nodes": ["a"], "spares": []}
+    assert find_bad_nodes([start, loss, *findings]) == {"a": "gone"}
+
+
 @pytest.mark.attack("a damaged events.jsonl", inputs=4)
 @pytest.mark.parametrize("node", ["-a", "--help", "a b", "a\nb"])
 def test_hostile_names(node: str) -> None:
-    def expand(names: str) -> Any:
-        raise AssertionError(names)
-
-    events: list[Event] = parse_events(START + end(node))
-    assert find_bad_nodes(events, expand) == {}
+    assert find(START + end(node)) == {}
     assert parse_events(event_line("node_loss", node=node) + event_line("set_aside", node=node)) == []

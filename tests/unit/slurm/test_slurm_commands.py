@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from slurmray.errors import SlurmError
 from slurmray.slurm import slurm_commands
+from slurmray.slurm.host import Host
 from slurmray.slurm.slurm_commands import call, failure
 
 
@@ -101,3 +104,18 @@ def test_what_sbatch_answers(answer: str, tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setenv("CODE", "1")
         with pytest.raises(SlurmError, match=r"^sbatch: note: correct"):
             slurm_commands.sbatch()
+
+
+class Refusing(Host):
+    """A host that starts no command."""
+
+    def run_in_foreground(self, argv: list[str], *, is_terminal: bool) -> int:
+        del argv, is_terminal
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_a_command_that_cannot_be_started() -> None:
+    with pytest.raises(SlurmError, match=r"^true: cannot be started: Argument list too long$"):
+        call(["true", "x" * (1 << 18)])
+    with pytest.raises(SlurmError, match=r"^srun: cannot be started: Permission denied$"):
+        slurm_commands.run_in_foreground(["srun"], Refusing(), is_terminal=False)

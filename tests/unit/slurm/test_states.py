@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 import slurmray
-from slurmray.slurm.states import is_last_attempt_over, parse_end, parse_events, parse_job, recorded_end
+from slurmray.slurm.states import (
+    Event,
+    current_nodes,
+    is_last_attempt_over,
+    parse_end,
+    parse_events,
+    parse_job,
+    recorded_end,
+)
 
 from ..test_events import event_line
 
@@ -107,3 +115,14 @@ def test_damaged_events_are_left_out() -> None:
     events = parse_events(good + "\n".join(bad) + "\n" + newer)
     assert [event["event"] for event in events] == ["phase", "new"]
     assert recorded_end(events) is None
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=1)
+def test_very_many_replacements() -> None:
+    nodes = [f"a{number}" for number in range(100_000)]
+    events: list[Event] = [
+        {"event": "start", "nodes": nodes, "spares": ["x"]},
+        {"event": "set_aside", "node": "x"},
+    ]
+    events += [{"event": "replacement", "lost": node, "node": f"b{node}"} for node in nodes]
+    assert current_nodes(events) == ([f"b{node}" for node in nodes], [])

@@ -179,6 +179,21 @@ def test_no_attach_argv(running: Path, tmp_path: Path, monkeypatch: pytest.Monke
         job().attach_argv()
 
 
+def test_events_of_the_start_before_do_not_count(running: Path) -> None:
+    with running.open("a") as file:
+        file.write(event_line("dashboard", port=8265) + event_line("restart", nodes=["gpu-2"], spares=[]))
+    for act in (job().attach_argv, job().dashboard_address):
+        with pytest.raises(SlurmError, match="job 7: cluster not ready"):
+            act()
+    facts = {"runtime": "podman", "folder": "/tmp/ray-7-1-aaaaaa", "unset": []}
+    with running.open("a") as file:
+        file.write(event_line("attach", **facts) + event_line("dashboard", port=9000))
+    assert job().attach_argv()[6:] == [
+        *("gpu-2", "podman", "exec", "--interactive", "slurmray-7-1-gpu-2", "/tmp/ray-7-1-aaaaaa/attach")
+    ]
+    assert job().dashboard_address()[1] == 9000
+
+
 HOSTILE_FACTS = [
     {"folder": "/tmp/bob/ray-7-1-0a1b2c"},
     {"folder": "/tmp/ray-7-1-0a1b2c/../ray-7-1-0a1b2d"},

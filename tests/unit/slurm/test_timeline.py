@@ -127,3 +127,15 @@ def test_jobs_without_these_events() -> None:
 )
 def test_durations(seconds: float, expected: str) -> None:
     assert duration(seconds) == expected
+
+
+@pytest.mark.attack("a damaged events.jsonl", inputs=1)
+def test_very_many_nodes_one_by_one() -> None:
+    joined = [done("ray", number, f"n{number}", gpus=2) for number in range(100_000)]
+    lost = event("node_loss", 100_000, node="n7", text="gone")
+    counts = timeline([start("n0", ray_nodes=1), *joined, joined[0], lost], 100_001).counts
+    assert [count[1:] for count in counts[-3:]] == [
+        (100_000, 200_000),
+        (100_000, 200_000),
+        (99_999, 199_998),
+    ]
