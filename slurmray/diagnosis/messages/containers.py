@@ -3,7 +3,9 @@
 from slurmray.diagnosis.entries import Message
 
 # What runs on the host: no image needs it.
-_ON_HOST = r"(runc|crun|conmon|newuidmap|newgidmap|slirp4netns|pasta|netavark|fuse-overlayfs|nvidia-c[\w.-]+)"
+_ON_HOST = (
+    r"(runc|crun|conmon|newuidmap|newgidmap|slirp4netns|pasta|netavark|fuse-overlayfs|nvidia-c[\w.-]{1,40})"
+)
 _PYXIS = "pyxis 0.24: pyxis_slurmstepd.c"
 
 MESSAGES: tuple[Message, ...] = (

@@ -12,7 +12,7 @@ MESSAGES: tuple[Message, ...] = (
         "xid-off-the-bus",
         "NVRM: Xid (PCI:0000:44:00): 79, pid=4301, name=python3, GPU has fallen off the bus.",
         "NVIDIA: docs.nvidia.com/deploy/xid-errors; github.com/NVIDIA/NVSentinel/issues/155",
-        r"NVRM: Xid \([^)]*\): 79,|fallen off the bus",
+        r"NVRM: Xid \([^)]{0,60}\): 79,|fallen off the bus",
         "A GPU does not answer on the PCI bus any more: a fault of power, heat, slot or card.",
         f"{_LEAVE_OUT} Its administrators must reboot it, and check the GPU.",
         "gpu",
@@ -21,7 +21,7 @@ MESSAGES: tuple[Message, ...] = (
         "xid-memory",
         "NVRM: Xid (PCI:0000:9b:00): 94, pid=1234, name=python3, Contained ECC error",
         "NVIDIA: docs.nvidia.com/deploy/xid-errors; github.com/leptonai/gpud/pull/1174",
-        r"NVRM: Xid \([^)]*\): (48|64|94|95|140|171|172),",
+        r"NVRM: Xid \([^)]{0,60}\): (48|64|94|95|140|171|172),",
         "The memory of a GPU had an error that ECC could not correct.",
         f"{_LEAVE_OUT} Its administrators must reset the GPU, and replace it if that comes back.",
         "gpu",
@@ -31,7 +31,7 @@ MESSAGES: tuple[Message, ...] = (
         "NVRM: Xid (PCI:0003:00:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 14",
         "NVIDIA: docs.nvidia.com/deploy/xid-errors; Xid 74: NVSentinel: "
         "health-monitors/syslog-health-monitor/pkg/xid/parser/csv.go; Xid 149: github.com/leptonai/gpud/pull/1160, 1174",
-        r"NVRM: Xid \([^)]*\): (74,|136,|1(44|45|46|47|48|49|50), .*\bFatal\b)",
+        r"NVRM: Xid \([^)]{0,60}\): (74,|136,|1(44|45|46|47|48|49|50), .{0,200}\bFatal\b)",
         "A link between GPUs (NVLink) failed.",
         f"{_LEAVE_OUT} Its administrators must reset its GPUs and look at the link.",
         "gpu",
@@ -40,7 +40,7 @@ MESSAGES: tuple[Message, ...] = (
         "xid-firmware",
         "NVRM: Xid (PCI:0004:01:00): 119, pid=430, name=nv_queue, Timeout waiting for RPC from GSP!",
         "NVIDIA: docs.nvidia.com/deploy/xid-errors; github.com/NVIDIA/open-gpu-kernel-modules/issues/446, 461",
-        r"NVRM: Xid \([^)]*\): (62|119|120),",
+        r"NVRM: Xid \([^)]{0,60}\): (62|119|120),",
         "A controller on a GPU stopped: with Xid 119 and 120 its system processor (GSP), with Xid 62 another one.",
         f"{_LEAVE_OUT} Its administrators must reset the GPU or reboot; a newer driver may have the fix.",
         "gpu",
@@ -51,8 +51,8 @@ MESSAGES: tuple[Message, ...] = (
         "Required)",
         "NVIDIA: docs.nvidia.com/deploy/xid-errors; github.com/NVIDIA/open-gpu-kernel-modules/issues/1134, 1146; "
         "gpud: components/accelerator/nvidia/xid/kmsg_test.go",
-        r"NVRM: Xid \([^)]*\): (46|109|143|158),"
-        r"|NVRM: Xid \([^)]*\): 154, GPU recovery action changed from .* to 0x[124] ",
+        r"NVRM: Xid \([^)]{0,60}\): (46|109|143|158),"
+        r"|NVRM: Xid \([^)]{0,60}\): 154, GPU recovery action changed from .* to 0x[124] ",
         "A GPU stopped (Xid 46, 109, 143 and 158), or waits for the reset or reboot that Xid 154 names; a Xid before it "
         "tells why.",
         f"{_LEAVE_OUT} Its administrators must do what Xid 154 names; without one, reset the GPU.",
@@ -63,7 +63,7 @@ MESSAGES: tuple[Message, ...] = (
         "NVRM: Xid (PCI:0000:9a:00): 31, pid=477445, name=python3, channel 0x00000002, intr 00000000. MMU Fault: "
         "ENGINE GRAPHICS GPC0 UNRECOGNIZED_CLIENT faulted @ 0x182400_0030198d.",
         "NVIDIA: docs.nvidia.com/deploy/xid-errors; github.com/flashinfer-ai/flashinfer/issues/3869",
-        r"NVRM: Xid \([^)]*\): (13|31|43),",
+        r"NVRM: Xid \([^)]{0,60}\): (13|31|43),",
         "A program made a GPU stop, usually by a bug in one of its kernels: a wrong address or instruction.",
         f"{_BLOCKING} If other programs fail on this node, too, leave it out: sbatch --exclude=NODE generated.sh.",
     ),

@@ -58,8 +58,8 @@ MESSAGES: tuple[Message, ...] = (
         "ImportError: /opt/lib/python3.11/site-packages/flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so: undefined "
         "symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
         "glibc: elf/dl-lookup.c; github.com/huggingface/open-r1/issues/684",
-        r"(ImportError|OSError|AttributeError|symbol lookup error): \S+: undefined symbol: "
-        r"|\.cpython-\S+: undefined symbol: ",
+        r"(ImportError|OSError|AttributeError|symbol lookup error): \S{1,400}: undefined symbol: "
+        r"|\.cpython-\S{1,80}: undefined symbol: ",
         "A compiled package (the line names it) is for another version of PyTorch or CUDA than the installed one.",
         "Install a build for this PyTorch, CUDA and C++ ABI, or build it in the image with --no-build-isolation.",
     ),
@@ -111,7 +111,7 @@ MESSAGES: tuple[Message, ...] = (
         "shared-memory-full",
         "RuntimeError: unable to write to file </torch_169035_1920244589_10>: No space left on device (28)",
         "PyTorch: aten/src/ATen/MapAllocator.cpp",
-        r"unable to write to file </torch_|</torch_\S+: No space left on device",
+        r"unable to write to file </torch_|</torch_\S{1,80}: No space left on device",
         "The shared memory (/dev/shm) was full: PyTorch's data loaders keep batches there.",
         "Raise container.shm_size, or use fewer workers in the data loader.",
     ),
