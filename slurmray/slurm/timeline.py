@@ -150,6 +150,7 @@ def _counts(events: Sequence[Event], began: float) -> Iterator[Count]:
     """
     gpus: dict[str, int] = {}
     lost: dict[str, int] = {}
+    joined: dict[str, int]
     total = 0
     yield Count(0.0, 0, 0)
     for event in events:
