@@ -150,12 +150,11 @@ def _counts(events: Sequence[Event], began: float) -> Iterator[Count]:
     """
     gpus: dict[str, int] = {}
     lost: dict[str, int] = {}
-    joined: dict[str, int]
     total = 0
     yield Count(0.0, 0, 0)
     for event in events:
         if event["event"] == "nodes" and event["step"] == "ray":
-            joined = dict.fromkeys(event["nodes"], event["gpus"])
+            joined = {node: event["gpus"] for node in event["nodes"]}
         elif event["event"] == "node_loss" and event["node"] in gpus:
             lost[event["node"]] = gpus.pop(event["node"])
             total -= lost[event["node"]]
