@@ -154,7 +154,7 @@ def _counts(events: Sequence[Event], began: float) -> Iterator[Count]:
     yield Count(0.0, 0, 0)
     for event in events:
         if event["event"] == "nodes" and event["step"] == "ray":
-            joined = {node: event["gpus"] for node in event["nodes"]}
+            joined = dict.fromkeys(event["nodes"], int(event["gpus"]))
         elif event["event"] == "node_loss" and event["node"] in gpus:
             lost[event["node"]] = gpus.pop(event["node"])
             total -= lost[event["node"]]
