@@ -13,7 +13,7 @@ from . import inherited, job_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set
+    from typing import IO, Callable, Dict, Iterable, List, Mapping, Optional, Set
 
 TIMEOUT = 124  # exit code of a command that was ended because it was late, as of timeout(1)
 READ_SIZE = 65536
@@ -21,6 +21,9 @@ PAUSE = 0.1  # seconds between two looks whether it has ended
 TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL
 REST = 1 << 20  # bytes of output read at most after its end: what a pipe may hold
 OUTPUT_KEPT = 1 << 16  # bytes of the output of a long command
+# Kills the process group whose id it has read, if no other line follows. It is outside the task's process
+# tree, which Slurm kills at once after scancel; without cgroups not a Podman that is between two processes.
+GUARD = 'read -r group && { read -r _ || kill -s KILL -- "-$group"; }'
 
 
 class Result:
@@ -53,6 +56,7 @@ def run(
     error of a short one goes to the log.
     """
     is_long = timeout is None
+    guard = _start_guard() if is_long else None
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, start_new_session=True,
@@ -63,6 +67,7 @@ def run(
         if isinstance(error, FileNotFoundError):
             why = "%s: not found" % argv[0]
         return Result(127, "", why, why)
+    _tell(guard, b"%d\n" % process.pid)
     due = float("inf") if timeout is None else time.monotonic() + timeout
     assert process.stdout
     out, err = bytearray(), bytearray()
@@ -70,7 +75,8 @@ def run(
     if process.stderr:
         streams[process.stderr.fileno()] = _copy_to(err) if is_logged else err.extend
     is_late = collect(process, streams, due, is_interrupted)
-    for stream in filter(None, (process.stdout, process.stderr)):
+    _tell(guard, b"ended\n")
+    for stream in filter(None, (process.stdout, process.stderr, guard)):
         stream.close()
     output, errors_text = (data.decode("utf-8", "surrogateescape") for data in (out, err))
     name = " ".join(argv[:2])
@@ -79,6 +85,24 @@ def run(
     lines = (output if is_long else errors_text).rstrip().splitlines()
     why = lines[-1] if lines else "%s exited with %d" % (name, process.returncode)
     return Result(process.returncode, output, errors_text, why)
+
+
+def _start_guard() -> "IO[bytes]":
+    """Start GUARD; return its standard input, which ends with this process."""
+    argv = ["setsid", "--fork", "/bin/sh", "-c", GUARD]
+    null = subprocess.DEVNULL
+    starter = subprocess.Popen(argv, bufsize=0, stdin=subprocess.PIPE, stdout=null, stderr=null)
+    assert starter.stdin
+    starter.wait()
+    return starter.stdin
+
+
+def _tell(guard: "Optional[IO[bytes]]", line: bytes) -> None:
+    try:
+        if guard:
+            guard.write(line)
+    except BrokenPipeError:
+        pass  # somebody killed it
 
 
 def run_slurm(

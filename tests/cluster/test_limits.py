@@ -21,7 +21,8 @@ from .jobs import Jobs
 def confined(request: pytest.FixtureRequest, archive: Path, runtime: Runtime) -> Iterator[SlurmCluster]:
     """Two hosts on which cgroups limit jobs; alice has the image."""
     layout = request.getfixturevalue(f"{runtime}_layout")
-    with SlurmCluster(ClusterConfig(cpus=2, memory=8000, confined=True), layout) as cluster:
+    config = ClusterConfig(cpus=2, memory=8000, confined=True, options={"KillWait": "90"})
+    with SlurmCluster(config, layout) as cluster:
         if runtime == "podman":
             rootless.load_for_user(cluster, archive, slurm_conf.USERS[0], print)
         yield cluster
@@ -48,8 +49,8 @@ while :; do sleep 0.1; done
         (folder / user).mkdir()
         (folder / user).chmod(0o1777)
         jobs = Jobs(confined, folder / user, user)
-        # On a busy machine the trap handler needs more than ten seconds to import Ray.
-        spec = "slurm: {nodes: 2, cpus_per_task: 1, mem: 1500M}\nstop: {grace: 25}"
+        # On a busy machine the trap handler needs half a minute to join Ray.
+        spec = "slurm: {nodes: 2, cpus_per_task: 1, mem: 1500M}\nstop: {grace: 60}"
         number = jobs.submit(spec, ["bash", "-c", trainer])
         jobs.wait_for(number, "\nready\n")
         confined.run(["scancel", str(number)])

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +18,21 @@ HANG = 20  # seconds
 
 def shell(text: str, timeout: float | None = HANG, **options: bool) -> command_runner.Result:
     return command_runner.run(["sh", "-c", text], os.environ, timeout, **options)  # type: ignore[arg-type]
+
+
+def run_in_process(argv: list[str]) -> subprocess.Popen[bytes]:
+    """Run a long command in a process of its own."""
+    code = (
+        "import os, sys; from slurmray.agent.command_runner import run; run(sys.argv[1:], os.environ, None)"
+    )
+    return subprocess.Popen([sys.executable, "-c", code, *argv])
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + HANG
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("timeout", [HANG, None])
@@ -30,6 +49,24 @@ def test_a_late_command_may_clean_up() -> None:
     done = shell("trap 'echo cleaned up; exit 3' TERM; echo begun; sleep 60 & wait", 1)
     assert (done.code, done.out) == (command_runner.TIMEOUT, "begun\ncleaned up\n")
     assert done.why == "sh -c does not answer"
+
+
+def test_a_long_command_ends_with_a_killed_agent(tmp_path: Path) -> None:
+    """Also its children, which may have no parent any more that Slurm knows."""
+    pid = tmp_path / "pid"
+    command = f"(echo $BASHPID >{pid}.new; mv {pid}.new {pid}; exec sleep {3 * HANG}) & wait"
+    with run_in_process(["bash", "-c", command]) as agent:
+        wait_until(pid.exists)
+        agent.kill()
+    child = Path("/proc", pid.read_text().strip(), "stat")
+    wait_until(lambda: not child.exists() or ") Z " in child.read_text())
+
+
+def test_a_daemon_of_a_long_command_does_not_end_with_the_agent(tmp_path: Path) -> None:
+    with run_in_process(["bash", "-c", f"sleep {3 * HANG} & echo $! >{tmp_path}/pid"]) as agent:
+        agent.wait(HANG)
+    time.sleep(0.5)
+    os.kill(int((tmp_path / "pid").read_text()), 9)
 
 
 def test_a_command_that_cannot_be_executed() -> None:
