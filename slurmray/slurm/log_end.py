@@ -8,12 +8,14 @@ from typing import NamedTuple
 from slurmray.slurm.states import End
 
 _SHOWN = 15  # lines, as in the job's log
+_LONGEST = 4096  # characters of slurmray's last line
 _OWN = re.compile(r"\[slurmray +[0-9.]+ s\] (.*)")
 _START = re.compile(
     r"^\[slurmray +[0-9.]+ s\] (?:start: job |restart [0-9]+ of [0-9]+: |start again: )", re.MULTILINE
 )
 _ATTEMPT = re.compile(r"^\[slurmray +[0-9.]+ s\] start: job ", re.MULTILINE)
-_END = re.compile(r"done: |failed \([0-9]{1,3} |stopped by Slurm")
+_CODE = "[0-9]{1,3}(?![0-9])"
+_END = re.compile(rf"done: (?:trainer exited with {_CODE}|the nodes)|failed \({_CODE} |stopped by Slurm")
 # src/slurmd/slurmstepd/req.c: the reason is missing after scancel.
 _STOPPED_AT = re.compile(
     r"^slurmstepd\S{0,256}: error: \*\*\* JOB \d{1,10} .{0,300}?CANCELLED AT (\S{1,64})( .{0,200})? \*\*\*",
@@ -56,7 +58,7 @@ def log_end(log: str) -> LogEnd:
         elif text.startswith("trainer: "):
             output.clear()  # until now: findings, messages of srun
         elif _END.match(text):
-            end = text
+            end = text[:_LONGEST]
     if not end:
         shown, output = {}, last.splitlines()
     elif end.startswith("done: "):
@@ -73,7 +75,7 @@ def end_in_log(log: str) -> End | None:
     end = log_end(log)
     if not end.text:
         return None
-    found = re.search("exited with ([0-9]{1,3})(?![0-9])|^failed .([0-9]{1,3}) ", end.text)
+    found = re.search(rf"exited with ({_CODE})|^failed .({_CODE}) ", end.text)
     code = int(found[1] or found[2]) if found else 0
     is_stopped = end.is_stopped or end.text.startswith("stopped")
     return End("CANCELLED" if is_stopped else "FAILED" if code else "COMPLETED", code, 0)

@@ -6,18 +6,12 @@ No I/O.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from slurmray.agent.controller.host_list import host_list
 from slurmray.slurm.states import Event, head_loss, last_start
-
-# As agent/controller/host_list.py writes them.
-_NODE = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-_RANGE = "[0-9]{1,254}(?:-[0-9]{1,254})?"
-_NODES = re.compile(rf"({_NODE})(?:\[({_RANGE}(?:,{_RANGE})*)\])?(?:,|$)")
-_HOST_LIST = re.compile(rf"(?:{_NODES.pattern})+")
+from slurmray.slurm.syntax import expand_host_list
 
 
 class Start(NamedTuple):
@@ -229,19 +223,11 @@ def find_bad_nodes(events: Sequence[Event]) -> dict[str, str]:
 
 
 def _expand(host_list: str, most: int) -> list[str]:
-    """Return the names in a host list; [] if it is none, or has more than `most`."""
-    names: list[str] = []
-    for prefix, ranges in _NODES.findall(host_list) if _HOST_LIST.fullmatch(host_list) else ():
-        for numbers in ranges.split(","):
-            first, _, last = numbers.partition("-")
-            last = last or first
-            if not first:
-                names.append(prefix)
-            elif len(names) + int(last) - int(first) >= most:
-                return []
-            else:
-                names += [f"{prefix}{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
-    return names
+    """The names in a host list of the events; [] if it is none."""
+    try:
+        return expand_host_list(host_list, most)
+    except ValueError:
+        return []
 
 
 def _group_findings(events: Sequence[Event]) -> list[dict[str, Event]]:

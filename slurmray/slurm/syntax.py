@@ -1,4 +1,4 @@
-"""Slurm's syntax, without I/O: options of sbatch, `#SBATCH` lines, counts of GPUs, time limits."""
+"""Slurm's syntax, without I/O: options of sbatch, `#SBATCH` lines, counts of GPUs, times, host lists."""
 
 from __future__ import annotations
 
@@ -305,3 +305,35 @@ def seconds(time: str) -> int | None:
         number * first // 60**place for place, number in enumerate(numbers)
     )
     return total or None
+
+
+def expand_host_list(host_list: str, most: int) -> list[str]:
+    """Return the names in a host list, for example `gpu-[0,2-3],r[1-2]n[1-2]`; keeps leading zeros.
+
+    ValueError if brackets have something else than numbers or no end, or there are more than `most` names.
+    """
+    if re.search(r"[\[\]]", re.sub(r"\[[^\[\]]*\]", "", host_list)):
+        raise ValueError(f"{host_list[:100]}: expected pairs of brackets, for example node[1-3,7]")
+    names: list[str] = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\[\]]*\])+", host_list):
+        beginnings = [""]
+        for index, piece in enumerate(re.split(r"\[([^\[\]]*)\]", part)):
+            ends = _expand_numbers(part, piece, most) if index % 2 else [piece]
+            if len(names) + len(beginnings) * len(ends) > most:
+                raise ValueError(f"{host_list[:100]}: more than {most} hosts")
+            beginnings = [beginning + end for beginning in beginnings for end in ends]
+        names += beginnings
+    return names
+
+
+def _expand_numbers(part: str, ranges: str, most: int) -> list[str]:
+    numbers: list[str] = []
+    for piece in ranges.split(","):
+        if not re.fullmatch("[0-9]{1,9}(-[0-9]{1,9})?", piece):
+            raise ValueError(f"{part[:100]}: expected numbers in the brackets, for example node[1-3,7]")
+        first, _, last = piece.partition("-")
+        some = range(int(first), int(last or first) + 1)
+        if len(numbers) + len(some) > most:
+            raise ValueError(f"{part[:100]}: more than {most} hosts")
+        numbers += [f"{number:0{len(first)}d}" for number in some]
+    return numbers

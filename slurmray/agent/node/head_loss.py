@@ -44,9 +44,10 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
 
 
 def _read_heartbeats(job: "Job") -> "List[str]":
-    """Two heartbeats that the controller has written into the run directory, the same one if it ended.
+    """The controller's heartbeat in the run directory at two times: the same one if the controller has ended.
 
-    [] where they cannot be read. Commands, as a network file system may hang without the head node's host.
+    [] where it cannot be read. A command reads it, as that can have a deadline: without the head node's host,
+    a network file system may hang.
     """
     # Listing the folder makes a network file system look again.
     argv = ["/bin/sh", "-c", 'ls "$1" >/dev/null && cat "$1/heartbeat"', "sh", job["run_dir"]]

@@ -33,6 +33,7 @@ _OVERRIDDEN = {
     "dependency": ("--dependency=", "the job waits for no other"),
     "priority": ("--priority=1", "there are no other jobs"),
 }
+_MOST = 10_000  # hosts in a list
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,9 @@ def _cluster(parts: Sequence[Mapping[str, str]]) -> ClusterConfig:
     """Return a cluster with nodes for each component of a job. Each node has what any of them asks for."""
     cpus, memory = zip(*map(_cpus_and_memory, parts), strict=True)
     licenses = parts[0].get("licenses", "")
-    excluded = dict.fromkeys(name for part in parts for name in hosts(part.get("exclude", "")))
+    excluded = dict.fromkeys(
+        name for part in parts for name in syntax.expand_host_list(part.get("exclude", ""), _MOST)
+    )
     nodes = _nodes(parts, excluded)
     return ClusterConfig(
         nodes=nodes,
@@ -190,28 +193,6 @@ def _cpus_and_memory(given: Mapping[str, str]) -> tuple[int, int]:
     return cpus, memory
 
 
-def hosts(hostlist: str) -> list[str]:
-    """Expand a hostlist, for example `gpu-[0,2-3],r[1-2]n[1-2]`; keeps leading zeros."""
-    host_names = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", hostlist):
-        names = [""]
-        for index, piece in enumerate(re.split(r"\[([^\]]*)\]", part)):
-            ends = _numbers(part, piece) if index % 2 else [piece]
-            names = [name + end for name in names for end in ends]
-        host_names += names
-    return host_names
-
-
-def _numbers(part: str, ranges: str) -> list[str]:
-    numbers = []
-    for piece in ranges.split(","):
-        if not re.fullmatch("[0-9]{1,9}(-[0-9]{1,9})?", piece):
-            raise ValueError(f"{part}: expected numbers in the brackets, for example node[1-3,7]")
-        first, _, last = piece.partition("-")
-        numbers += [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
-    return numbers
-
-
 def _count(name: str, value: str | None) -> int:
     if value and not re.fullmatch("[0-9]{1,9}", value):
         raise ValueError(f"--{name}: expected an integer, got {value!r}")
@@ -219,8 +200,8 @@ def _count(name: str, value: str | None) -> int:
 
 
 def _nodes(parts: Sequence[Mapping[str, str]], excluded: Collection[str]) -> tuple[str, ...]:
-    listed = [hosts(part.get("nodelist", "")) for part in parts]
-    more = (f"node{number}" for number in range(1, 10_000))
+    listed = [syntax.expand_host_list(part.get("nodelist", ""), _MOST) for part in parts]
+    more = (f"node{number}" for number in range(1, _MOST))
     nodes = [name for names in listed for name in names]
     for part, names in zip(parts, listed, strict=True):
         for _ in range(_count("nodes", part.get("nodes", "1").partition("-")[0]) - len(names)):

@@ -292,6 +292,6 @@ def test_an_exit_code_that_is_far_too_long(case: Case, text: str) -> None:
     (case.folder / "x.log").write_text(f"[slurmray   1.0 s] {text}\n")
     code, out, err = main(["why", "--log", "x.log"], case.capsys)
     assert (code, err) == (0, "")
-    assert out.startswith("x.log: ")
+    assert out.startswith("x.log: FAILED. It has no last line of slurmray\n")
     case.events(event_line("start"), event_line("end", exit_code=1, source="trainer", node="", text=text))
     assert case.ask().startswith("job 7, mine: FAILED. ")

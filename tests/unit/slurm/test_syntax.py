@@ -139,3 +139,36 @@ def test_extra_refused(option: str, message: str) -> None:
 def test_no_option_is_both_known_and_taken() -> None:
     assert not syntax.OPTIONS.keys() & syntax.RESERVED.keys()
     assert set(syntax.FIELDS_ONLY) <= syntax.OPTIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gpu-[0,1]", ["gpu-0", "gpu-1"]),
+        ("a[08-10]-ib,b", ["a08-ib", "a09-ib", "a10-ib", "b"]),
+        ("r[1-2]n[09,10]x", ["r1n09x", "r1n10x", "r2n09x", "r2n10x"]),
+        ("", []),
+    ],
+)
+def test_hostlist_is_expanded(text: str, expected: list[str]) -> None:
+    assert syntax.expand_host_list(text, 4) == expected
+
+
+@pytest.mark.attack("a damaged events.jsonl")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n[1-5]",
+        "n[1-3],a,b",
+        "n[1-999999999]",
+        "[1-3][1-3]",
+        "n[1-2" + ",3" * 10**4 + "]",
+        "n[x]",
+        "n[]",
+        "a,[",
+        "[" * 10**6,
+    ],
+)
+def test_host_list_that_is_wrong_or_too_long(text: str) -> None:
+    with pytest.raises(ValueError, match=r"more than 4 hosts|: expected "):
+        syntax.expand_host_list(text, 4)

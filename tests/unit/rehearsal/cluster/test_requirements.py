@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmray.rehearsal.cluster.requirements import hosts, options, read_requirements, split_directives
+from slurmray.rehearsal.cluster.requirements import options, read_requirements, split_directives
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 from slurmray.slurm import syntax
 
@@ -31,19 +31,6 @@ def test_rendered_directive_is_parsed_back(value: str) -> None:
 )
 def test_directives_are_split_like_sbatch_splits_them(line: str, expected: list[str]) -> None:
     assert split_directives(f"#!/bin/bash\n#SBATCH {line}\n# comment\n\necho\n#SBATCH --late=1\n") == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("gpu-[0,1]", ["gpu-0", "gpu-1"]),
-        ("a[08-10]-ib,b", ["a08-ib", "a09-ib", "a10-ib", "b"]),
-        ("r[1-2]n[09,10]x", ["r1n09x", "r1n10x", "r2n09x", "r2n10x"]),
-        ("", []),
-    ],
-)
-def test_hostlist_is_expanded(text: str, expected: list[str]) -> None:
-    assert hosts(text) == expected
 
 
 @pytest.mark.parametrize(
