@@ -44,7 +44,7 @@ goldens: install ## update tests/goldens
 	rm -f tests/goldens/*.sh tests/goldens/*.settings tests/goldens/*.dstack.yml
 	$(PYTEST) --quiet --write-goldens tests/unit/rendering/test_goldens.py tests/unit/rendering/dstack/test_task.py
 
-schema: install ## update docs/reference/job-spec.md and its JSON Schema
+schema: install ## update what docs/ prints from the code, and the JSON Schema
 	$(BIN)/python docs/scripts/reference.py
 
 figures: install ## measure the time until the trainer runs, compared with three other ways

@@ -1,8 +1,8 @@
 """Errors that users see, each with its exit code.
 
 Code 2 is for wrong input on the submitter's machine, as in Click. 64 to 79 are for jobs and rehearsals that
-fail for another reason than the trainer. A trainer may use the same numbers; the last line of the job's log
-shows whose code it is.
+fail for another reason than the trainer, 64 also for commands to which Slurm gives no answer or an error. A
+trainer may use the same numbers; the last line of the job's log shows whose code it is.
 """
 
 from __future__ import annotations

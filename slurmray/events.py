@@ -85,7 +85,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
             ),
             "folder": (
                 {"type": "string", "pattern": r"^/[A-Za-z0-9_./-]{0,255}$"},
-                "the job's folder on the nodes; its program `attach` sets the trainer's environment",
+                "the job's folder on the nodes; its program `attach` sets Ray's environment and RAY_ADDRESS",
             ),
             "unset": (
                 {"type": "array", "items": {"enum": [*LOGIN_SESSION]}, "maxItems": 2},
@@ -156,7 +156,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
             "exit_code": ({"type": "integer", "minimum": 0, "maximum": 255}, "of the batch script"),
             "source": (_TEXT, "whose exit code it is: trainer, slurmray or slurm"),
             "kind": (_TEXT, "for slurmray the kind of error, for example node_lost; else empty"),
-            "node": (_TEXT, "the node that is to blame; empty where none is"),
+            "node": (_TEXT, "host list of the nodes to blame; empty where none is"),
             "text": (_TEXT, "the last line of the job's log"),
         },
     ),

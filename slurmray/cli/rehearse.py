@@ -53,8 +53,8 @@ def rehearse(
     """Run a job's unchanged script on a real Slurm with several hosts, all on this machine; CPU only.
 
     The cluster has the nodes that the script's #SBATCH lines ask for. The job's log goes to stdout; the exit
-    code is the job's. Images and root filesystems stay in ~/.cache/slurmray; everything else is removed. Only
-    Docker needs root.
+    code is the job's. What the job writes to the current folder stays, as do images and root filesystems in
+    ~/.cache/slurmray; everything else is removed. Only Docker needs root.
 
     \b
     Examples:

@@ -20,7 +20,8 @@ EXIT_CODES: dict[int, Explanation] = {
     ExitCode.CONFIG: Explanation(
         "the job spec does not fit the allocation, the nodes or the submitter's environment",
         "The job got other nodes, CPUs or GPUs than the script was rendered for, a variable that `env` "
-        "takes from you was not set, or the run directory could not be created.",
+        "takes from you was not set, or the run directory could not be created. A command of slurmray "
+        "returns 64 if Slurm refuses or does not answer.",
         "The last line of the log shows which, with the command that renders the script again, or the "
         "variable to export before sbatch.",
     ),
@@ -60,7 +61,7 @@ EXIT_CODES: dict[int, Explanation] = {
     ExitCode.SERVICE: Explanation(
         "a service was not ready in time, or ended",
         "It could not start, its port is taken, or it takes longer to load than ready.timeout.",
-        "The log names the node and shows its last lines. Raise ready.timeout, or set restarts.",
+        "The log names the node and shows the service's last lines. Raise ready.timeout, or set restarts.",
     ),
     ExitCode.NODE_LOST: Explanation(
         "a node was lost: no heartbeat, or its Ray or container died under the trainer",

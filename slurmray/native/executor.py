@@ -45,9 +45,9 @@ class RayExecutor(core.Executor):
 
         Parameters of submitit: name, nodes, gpus_per_node, cpus_per_task, mem_gb (GiB per node), timeout_min
         (minutes), stderr_to_stdout, slurm_setup, slurm_signal_delay_s (seconds), slurm_array_parallelism,
-        slurm_additional_parameters, and `slurm_` with an sbatch option, e.g. slurm_partition. Sections of the
+        slurm_additional_parameters, and `slurm_` with an sbatch option, e.g. slurm_partition. Fields of the
         job spec: container, env, ray, network, checks, preflight, prepare, services, stop, on_node_loss,
-        requeue. Without container, the job uses the Ray of this Python.
+        spares, restart, requeue. Without container, the job uses the Ray of this Python.
         """
         # Here, because the user's modules import this one in images that may lack pydantic.
         from slurmray.spec.job_spec import JobSpec

@@ -24,10 +24,10 @@ SHARED = {
     "timeout_min": ("slurm", "time"),
     "mem_gb": ("slurm", "mem"),
 }
-# Sections of the job spec that are parameters with the same name.
+# Fields of the job spec that are parameters with the same name.
 SECTIONS = (
     *("container", "env", "ray", "network", "checks", "preflight", "prepare", "services"),
-    *("stop", "on_node_loss", "requeue"),
+    *("stop", "on_node_loss", "spares", "restart", "requeue"),
 )
 # Other parameters of submitit; `slurm_OPTION`, with an option of sbatch, is one too.
 OTHER = (

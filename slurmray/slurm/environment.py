@@ -10,7 +10,7 @@ from slurmray.agent.inherited import COMMAND_OPTIONS
 # many of the same names for options, and sbatch passes all of them to the new job.
 _JOB_PREFIXES = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI_", "PMI2_", "PMIX_")
 # Variables of a surrounding job from its script, which finds its processes by SLURMRAY_TEMP to kill them.
-_SCRIPT_VARIABLES = ("SLURMRAY_ATTEMPT", "SLURMRAY_TEMP")
+_SCRIPT_VARIABLES = ("SLURMRAY_ATTEMPT", "SLURMRAY_RESTART", "SLURMRAY_RUN_DIR", "SLURMRAY_TEMP")
 # How to reach Slurm, and as which user.
 _CLUSTER_VARIABLES = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 

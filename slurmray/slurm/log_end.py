@@ -12,6 +12,7 @@ _OWN = re.compile(r"\[slurmray +[0-9.]+ s\] (.*)")
 _START = re.compile(
     r"^\[slurmray +[0-9.]+ s\] (?:start: job |restart [0-9]+ of [0-9]+: |start again: )", re.MULTILINE
 )
+_ATTEMPT = re.compile(r"^\[slurmray +[0-9.]+ s\] start: job ", re.MULTILINE)
 _END = re.compile(r"done: |failed \([0-9]+ |stopped by Slurm")
 # src/slurmd/slurmstepd/req.c: the reason is missing after scancel.
 _STOPPED_AT = re.compile(
@@ -78,6 +79,10 @@ def end_in_log(log: str) -> End | None:
 
 
 def stopped_at(log: str) -> tuple[str, str]:
-    """Return when Slurm ended the job, and its reason, for example DUE TO TIME LIMIT; "" if it wrote none."""
-    found = _STOPPED_AT.search(log)
+    """Return when Slurm ended the last attempt, and its reason, for example DUE TO TIME LIMIT.
+
+    "" if Slurm wrote none. It appends the log of an attempt to that of the one before.
+    """
+    starts = [found.start() for found in _ATTEMPT.finditer(log)]
+    found = _STOPPED_AT.search(log, starts[-1] if starts else 0)
     return (found[1], (found[2] or "").strip()) if found else ("", "")

@@ -23,8 +23,8 @@ from slurmray.slurm.attach_step import Place, attach_argv
 from slurmray.slurm.host import get_host
 from slurmray.slurm.job_status import Status, make_status
 from slurmray.slurm.log_end import end_in_log
-from slurmray.slurm.restarts import Restart, find_bad_nodes, find_restarts
 from slurmray.slurm.run_directories import attempts, last_attempt, read_events
+from slurmray.slurm.starts import Restart, find_bad_nodes, find_restarts
 from slurmray.slurm.states import (
     FINAL,
     End,

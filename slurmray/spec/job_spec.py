@@ -103,7 +103,10 @@ class Requeue(Model):
     """Whether Slurm starts the job again. Each attempt has its own Ray cluster and run directory."""
 
     max: Integer = Field(default=0, ge=0)
-    """Maximum number of restarts after a lost node or preemption. SLURMRAY_ATTEMPT counts all restarts."""
+    """Maximum number of restarts after a lost node, a finding of some nodes or preemption.
+
+    SLURMRAY_ATTEMPT counts all restarts.
+    """
     exit_code: Integer = Field(default=0, ge=0, le=255)
     """Exit code with which the trainer requests another attempt, any number of times; 0: none.
 

@@ -23,7 +23,7 @@ class Prepare(Model):
     needs_ray: Flag = False
     """Start it when the cluster is ready. Otherwise it runs while Ray starts."""
     once: Flag = False
-    """Do not run it again after a requeue if it has succeeded."""
+    """Do not run it again after a requeue or restart if it has succeeded."""
 
 
 class Ready(Model):

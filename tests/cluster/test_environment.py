@@ -97,7 +97,8 @@ OTHER_ALLOCATION = {
 }
 
 
-@pytest.mark.parametrize("memory", ["mem: 1G", pytest.param("mem_per_cpu: 512M", marks=pytest.mark.full)])
+@pytest.mark.parametrize("memory", ["mem: 1G", "mem_per_cpu: 512M"])
+@pytest.mark.full
 def test_variables_of_another_allocation(jobs: Jobs, memory: str) -> None:
     foreign = OTHER_ALLOCATION | {"SLURM_MEM_PER_NODE": "300"}
     del foreign["SLURM_MEM_PER_NODE" if memory == "mem: 1G" else "SLURM_MEM_PER_CPU"]
@@ -116,6 +117,7 @@ setup: echo "$SLURM_GPUS_ON_NODE GPUs" >"gpus-$SLURMD_NODENAME"
         assert (jobs.folder / f"gpus-{node}").read_text() == "4 GPUs\n"
 
 
+@pytest.mark.full
 def test_in_salloc(jobs: Jobs) -> None:
     """Where the shell runs on the login host, and in an interactive step on a node."""
     script = jobs.script(TWO, ["true"])

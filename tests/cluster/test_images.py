@@ -31,6 +31,7 @@ def jobs(request: pytest.FixtureRequest, folder: Path) -> Jobs:
     return Jobs(cluster, folder, "alice")
 
 
+@pytest.mark.full
 def test_two_jobs_build_once_on_each_node(jobs: Jobs) -> None:
     (jobs.folder / "made").write_text("made\n")
     (jobs.folder / "Containerfile").write_text(f"FROM {DEFAULT_IMAGE}\nCOPY made /made\n")

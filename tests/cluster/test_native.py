@@ -323,6 +323,7 @@ class Count:
 
 
 @ALL
+@pytest.mark.full
 def test_a_checkpoint_and_another_attempt(program: Program) -> None:
     results = program.run(
         CHECKPOINT
@@ -433,6 +434,7 @@ report(executor(nodes=3).submit(nodes).result())
 
 
 @PODMAN
+@pytest.mark.full
 def test_an_image_with_another_python(program: Program) -> None:
     results = program.run("""
 import slurmray.native.parameters as parameters

@@ -116,6 +116,7 @@ def test_cluster_meets_every_directive(folder: Path) -> None:
     assert lines == [f"{node} 12 28 none" for node in ("gpu-08", "gpu-09", "node2")]
 
 
+@pytest.mark.full
 def test_leftovers_are_listed(podman_cluster: SlurmCluster) -> None:
     leave = "setsid sleep 77 >/dev/null 2>&1 & touch /tmp/ray-x"
     try:
@@ -143,6 +144,7 @@ def wait_until_node2_is_idle(cluster: SlurmCluster) -> None:
     wait_until(lambda: "node2 idle" in cluster.run(sinfo).stdout, lambda: cluster.run(sinfo).stdout)
 
 
+@pytest.mark.full
 def test_disconnected_host(docker_cluster: SlurmCluster) -> None:
     assert can_connect_to_node2(docker_cluster)
     docker_cluster.disconnect("node2")
@@ -154,6 +156,7 @@ def test_disconnected_host(docker_cluster: SlurmCluster) -> None:
         wait_until_node2_is_idle(docker_cluster)
 
 
+@pytest.mark.full
 def test_a_power_failure(docker_cluster: SlurmCluster) -> None:
     leave = f"touch /tmp/kept; docker run --detach --name lost {DEFAULT_IMAGE} sleep 77"
     docker_cluster.run(["bash", "-c", leave], host="node2")

@@ -93,6 +93,7 @@ time.sleep(1000)
 """
 
 
+@pytest.mark.full
 def test_a_service_that_needs_ray(jobs: Jobs) -> None:
     (jobs.folder / "judge.py").write_text(JUDGE)
     services = [

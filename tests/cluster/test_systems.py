@@ -227,6 +227,7 @@ def test_verl_on_amd(jobs: Jobs) -> None:
     assert seen["environment"]["NCCL_IB_HCA"].startswith("mlx5_0,")
 
 
+@pytest.mark.full
 def test_rlinf(jobs: Jobs) -> None:
     done = jobs.cluster.run(["bash", "-c", GIT], folder=jobs.folder)
     assert done.returncode == 0, done.stderr
@@ -235,6 +236,7 @@ def test_rlinf(jobs: Jobs) -> None:
     assert [seen["nodes"][node]["environment"]["RLINF_NODE_RANK"] for node in NODES] == ["0", "1"]
 
 
+@pytest.mark.full
 def test_search_r1(jobs: Jobs) -> None:
     job, _, seen = run(jobs, "search-r1")
     assert calls(job) == ["--save_path .", "--local_dir data/nq_search"]
@@ -257,6 +259,7 @@ def test_roll(jobs: Jobs) -> None:
     assert (environment["WORLD_SIZE"], environment["RANK"]) == ("2", "0")
 
 
+@pytest.mark.full
 def test_openrlhf(jobs: Jobs) -> None:
     """Code, data, model and Ray's folder are on each host's local disk."""
     system, top = SYSTEMS["openrlhf"], Path("/var/lib/train")

@@ -297,7 +297,7 @@ ATTACHED = (*RAY, ray_address)
 PREPARE = (*RAY, job, ray_address)
 SERVICE = (*PREPARE, *OF_SERVICE)  # and its readiness check
 # In addition to the host's, or that of the service's own image.
-OUTSIDE_SERVICE = (env_file, env, node_env, job, ray_address, *OF_SERVICE)
+OUTSIDE_SERVICE = (env_file, env, node_env, no_other_ray, job, ray_address, *OF_SERVICE)
 # Also of a job of Ray. `preset` again: to ROLL, the numbers and MASTER_ADDR are those of its Ray.
 TRAINER = (service_addresses, *RAY, job, ray_address, master, preset)
 

@@ -20,7 +20,7 @@ def attach_argv(
     exec_options: "Sequence[str]" = (),
     run: "Sequence[str]" = (),
 ) -> "List[str]":
-    """argv that runs a command with the trainer's environment.
+    """argv that runs a command with Ray's environment, and RAY_ADDRESS.
 
     job: for Slurm's commands. component: of a heterogeneous job; None in others. name: of the container.
     container: the settings. facts: `runtime`, `folder` and `unset` of the event `attach`.

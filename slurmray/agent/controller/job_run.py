@@ -144,7 +144,8 @@ class JobRun(Actions):
                 continue
             if message:
                 controller.on_message(message, now)
-                if message["type"] == "started" and str(message.get("step")).isdigit():
+                # The first one is the node agent's: nothing runs in a container yet.
+                if message["type"] == "started" and not step.number and str(message.get("step")).isdigit():
                     step.number = message["step"]
             else:
                 controller.on_output(line.decode("utf-8", "replace"))

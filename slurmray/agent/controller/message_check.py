@@ -25,6 +25,10 @@ def _is_texts(value: "Any") -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def _are_job_ids(value: "Any") -> bool:
+    return _is_texts(value) and all(re.match(r"[0-9]{1,10}\Z", item) for item in value)
+
+
 _ANY = _text(".*")
 _ADDRESS = "[0-9A-Za-z.:%_-]{1,64}"
 _NAME = "[0-9A-Za-z_.@+-]*"  # of files in the run directory; Python 3.6 may open ASCII names only
@@ -41,7 +45,7 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
         "wanted": _ANY,
         "fix": _ANY,
     },
-    "leftover_jobs": {"jobs": _is_texts},
+    "leftover_jobs": {"jobs": _are_job_ids},
     "unfit": {},
     "checked": {"addresses": _is_texts, "proxy": lambda value: isinstance(value, bool), "folder": _ANY},
     "versions": {"text": _ANY},

@@ -5,6 +5,7 @@ import re
 import signal
 
 from .. import command_runner, paths
+from .decisions import UNFIT
 from .host_list import and_names, host_list
 from .outcome import failure_of
 from .roster import OF_NODES
@@ -39,7 +40,7 @@ def find_reason(
         return "requested by the trainer with exit code %d" % settings["requeue"]["exit_code"]
     failure = failure_of(state)
     # Without the nodes that a finding is about, the next attempt may succeed.
-    is_of_nodes = outcome.kind == "node_lost" or (outcome.kind == "preflight" and excluded)
+    is_of_nodes = outcome.kind == "node_lost" or (outcome.kind in UNFIT and excluded)
     # The nodes were fit when the job started.
     is_of_nodes = is_of_nodes or (job["restart"] > 0 and outcome.kind in OF_NODES)
     return str(failure) if failure and is_of_nodes and job["chances"] > 0 else ""

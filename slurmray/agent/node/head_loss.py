@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 SUCCESSORS = 6  # workers that may requeue or cancel the job when the head node is lost, in this order
 SUCCESSOR_WAIT = 10.0  # seconds by which each waits longer than the one before
+READ_TIMEOUT = 10.0  # seconds, for the run directory
 
 
 def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Callable[[], object]") -> None:
-    """Have one worker requeue or cancel the job, unless it has ended.
+    """Have one worker requeue or cancel the job, unless it has ended or its controller runs.
 
     name: of this node. seconds: without heartbeats. does_head_answer: whether the head node's host does.
     """
@@ -27,11 +28,14 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
     job_log.write_stderr(job_log.log_line(job["started"], message).encode("utf-8", "surrogateescape"))
     if name not in others[:SUCCESSORS]:
         return
+    heartbeats = _read_heartbeats(job)
+    if len(set(heartbeats)) > 1:
+        return  # only this node was cut off: the controller knows what becomes of the job
     time.sleep(SUCCESSOR_WAIT * others.index(name))  # earlier ones may be lost, too
     if not _is_job_running(job):
         return  # or this node cannot ask, as it is cut off
-    if does_head_answer() and _is_controller_running(job):
-        return  # only this node was cut off: the controller knows what becomes of the job
+    if not heartbeats and does_head_answer():
+        return  # the controller may run
     _report(job, message)
     if job["chances"] and _slurm(["scontrol", "requeue", job["name_for_commands"]]).code == 0:
         return
@@ -39,16 +43,17 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
         _slurm(["scancel", job["name_for_commands"]])
 
 
-def _is_controller_running(job: "Job") -> bool:
-    """Whether the controller still writes heartbeats into the run directory."""
-    path = os.path.join(job["run_dir"], "heartbeat")
-    seen = []
-    for _ in range(2):
-        time.sleep(SUCCESSOR_WAIT)
-        os.listdir(job["run_dir"])  # makes a network file system look again
-        with open(path) as file:
-            seen.append(file.read())
-    return seen[0] != seen[1]
+def _read_heartbeats(job: "Job") -> "List[str]":
+    """Two heartbeats that the controller has written into the run directory, the same one if it ended.
+
+    [] where they cannot be read. Commands, as a network file system may hang without the head node's host.
+    """
+    # Listing the folder makes a network file system look again.
+    argv = ["/bin/sh", "-c", 'ls "$1" >/dev/null && cat "$1/heartbeat"', "sh", job["run_dir"]]
+    first = command_runner.run(argv, os.environ, READ_TIMEOUT, is_logged=False)
+    time.sleep(SUCCESSOR_WAIT)
+    second = command_runner.run(argv, os.environ, READ_TIMEOUT, is_logged=False)
+    return [] if first.code or second.code else [first.out, second.out]
 
 
 def _is_job_running(job: "Job") -> bool:

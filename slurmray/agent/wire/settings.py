@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     class Requeue(TypedDict):
         """The job spec's `requeue`."""
 
-        max: int  # restarts after a lost node or preemption
+        max: int  # attempts after a lost node, a finding of some nodes or preemption
         exit_code: int  # with which a trainer requests another attempt; 0: none
 
     class Restart(TypedDict):

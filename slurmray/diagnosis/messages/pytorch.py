@@ -132,7 +132,8 @@ MESSAGES: tuple[Message, ...] = (
         r"unable to open shared memory object </torch_|unable to allocate shared memory\(shm\) for file </torch_",
         "PyTorch could not share a tensor between processes: the limit of open files is reached, or /dev/shm is full "
         "or cannot be written; the line's end may say which.",
-        "Begin `run` with ulimit -n $(ulimit -Hn), raise container.shm_size, or use fewer workers in the data loader.",
+        "With Podman and Docker: container.ulimits: [nofile=1048576:1048576]; raise container.shm_size, or use fewer "
+        "workers in the data loader.",
     ),
     Message(
         "shared-tensor-descriptors",
@@ -140,7 +141,7 @@ MESSAGES: tuple[Message, ...] = (
         "Python: multiprocessing/reduction.py; github.com/pytorch/pytorch/issues/973",
         r"received 0 items of ancdata",
         "A process reached its limit of open files while it received tensors from the data loader.",
-        "Begin `run` with ulimit -n $(ulimit -Hn), or let the trainer call "
+        "With Podman and Docker: container.ulimits: [nofile=1048576:1048576]; or let the trainer call "
         "torch.multiprocessing.set_sharing_strategy('file_system').",
     ),
     Message(

@@ -252,8 +252,7 @@ MESSAGES: tuple[Message, ...] = (
         r"No available agent to submit job",
         "Ray's dashboard agent, which starts jobs, does not run: it was not ready yet, its port is taken (52365 by "
         "default), or the limit of processes was reached.",
-        f"Submit it again after some seconds, or raise the limit: ulimit -u $(ulimit -Hu). {_LOGS} have "
-        "dashboard_agent.log.",
+        f"Submit it again after some seconds, or start fewer processes. {_LOGS} have dashboard_agent.log.",
     ),
     Message(
         "ray-dashboard-unreachable",

@@ -15,11 +15,22 @@ MESSAGES: tuple[Message, ...] = (
         "node",
     ),
     Message(
+        "triton-libcuda",
+        "AssertionError: libcuda.so cannot found!",
+        "Triton: third_party/nvidia/backend/driver.py; github.com/state-spaces/mamba/issues/14, 123, "
+        "github.com/vllm-project/vllm/issues/11643",
+        r"libcuda\.so cannot found!|cannot find -l:?(?:lib)?cuda\b",
+        "Triton links a program with the driver's library (libcuda), and finds no file for it: often only one with a "
+        "version in its name, or there is no driver.",
+        "Set env.TRITON_LIBCUDA_PATH to a folder that has one, e.g. lib64/stubs of the CUDA toolkit. If `ldconfig -p` "
+        "lists no libcuda in the container, it was started without GPUs: see container.accelerator.",
+    ),
+    Message(
         "library-missing",
         "python: error while loading shared libraries: libcudart.so.12: cannot open shared object file: No such file or "
         "directory",
-        "glibc: elf/dl-load.c; github.com/Dao-AILab/flash-attention/issues/1644",
-        r"(ImportError|OSError|loading shared libraries): (?!libcuda\.so)\S+: cannot open shared object file",
+        "glibc: elf/dl-load.c; github.com/Dao-AILab/flash-attention/issues/631",
+        r"(ImportError|OSError|loading shared libraries): (?!libcuda\.so|\S+/\.triton/)\S+: cannot open shared object file",
         "A shared library is not installed where the program runs, or not in LD_LIBRARY_PATH: often a package was built "
         "for another CUDA version.",
         "Install the library or a build for the image's CUDA, or add its folder to env.LD_LIBRARY_PATH.",
@@ -37,7 +48,7 @@ MESSAGES: tuple[Message, ...] = (
         "libstdcxx-too-old",
         "ImportError: /lib64/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (required by "
         "/opt/lib/python3.10/site-packages/pandas/_libs/window/aggregations.so)",
-        "glibc: elf/dl-version.c; github.com/ai4d-iasc/trixie/issues/97",
+        "glibc: elf/dl-version.c; github.com/InternLM/xtuner/issues/365",
         r": (?<!Stacktrace: )\S+: version .(?:GLIBCXX|CXXABI)_[\d.]+. not found",
         "An older libstdc++ is loaded than a library was built with, e.g. the system's instead of conda's.",
         "Put the folder of the newer one first in env.LD_LIBRARY_PATH, or use a newer image.",
@@ -47,7 +58,8 @@ MESSAGES: tuple[Message, ...] = (
         "ImportError: /opt/lib/python3.11/site-packages/flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so: undefined "
         "symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
         "glibc: elf/dl-lookup.c; github.com/huggingface/open-r1/issues/684",
-        r"(ImportError|OSError): \S+: undefined symbol: |\.cpython-\S+: undefined symbol: ",
+        r"(ImportError|OSError|AttributeError|symbol lookup error): \S+: undefined symbol: "
+        r"|\.cpython-\S+: undefined symbol: ",
         "A compiled package (the line names it) is for another version of PyTorch or CUDA than the installed one.",
         "Install a build for this PyTorch, CUDA and C++ ABI, or build it in the image with --no-build-isolation.",
     ),
@@ -91,7 +103,7 @@ MESSAGES: tuple[Message, ...] = (
         "kernel-oom-kill",
         "Out of memory: Killed process 16832 (ray::_shuffle_m) total-vm:33905928kB, anon-rss:6481792kB, file-rss:0kB",
         "Linux: mm/oom_kill.c; github.com/ray-project/ray/issues/23450",
-        r"ut of memory: Killed process \d+|oom-kill:constraint=",
+        r"ut of memory: Kill(?:ed)? process \d+|oom-kill:constraint=",
         "The node or the job had no memory left, and the kernel killed that process.",
         "Raise slurm.mem, or let the trainer use less: fewer workers, smaller batches, less offloading.",
     ),
@@ -125,7 +137,7 @@ MESSAGES: tuple[Message, ...] = (
         "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000, 1000) "
         "and data type float64",
         "NumPy: _core/_exceptions.py; Python: MemoryError",
-        r"Error: Unable to allocate .* for an array with shape|MemoryError(?:$|\n)",
+        r"Error: Unable to allocate .* for an array with shape|\bMemoryError(?:$|\n)",
         "The node or the job had no memory left for the data of a Python program.",
         "Raise slurm.mem, or load less at a time.",
     ),
@@ -143,19 +155,22 @@ MESSAGES: tuple[Message, ...] = (
         "OpenBLAS: driver/others/blas_server.c; github.com/MIC-DKFZ/nnUNet/issues/1343",
         r"OpenBLAS blas_thread_init: pthread_create",
         "NumPy's OpenBLAS starts a thread for each core in each process, and the limit of processes was reached.",
-        "Set env.OPENBLAS_NUM_THREADS: 1, or raise the limit: ulimit -u $(ulimit -Hu) in `run`, before the command.",
+        "Set env.OPENBLAS_NUM_THREADS: 1.",
     ),
     Message(
         "no-more-threads",
         "RuntimeError: can't start new thread",
         "Python: Modules/_threadmodule.c; gRPC: github.com/vllm-project/vllm/issues/6295; libgomp, Boost: "
-        "github.com/ray-project/ray/issues/8546 and issues/54225; Bash: jobs.c",
+        "github.com/ray-project/ray/issues/8546, 54225; libstdc++: github.com/RasaHQ/rasa/issues/5997; LLVM's OpenMP; "
+        "Bash: jobs.c",
         r"can't start new thread|pthread_create failed: Resource temporarily unavailable"
         r"|Thread creation failed: Resource temporarily unavailable|thread: Resource temporarily unavailable"
+        r"|what\(\): +Resource temporarily unavailable|OMP: System error #11: Resource temporarily unavailable"
         r"|fork: (?:retry: )?Resource temporarily unavailable",
-        "The limit of processes and threads was reached: of the user (ulimit -u) or of the container.",
-        "Raise it in `run`, before the command: ulimit -u $(ulimit -Hu); with Podman and Docker also with "
-        "container.args: [--pids-limit=-1]. Or start fewer: OMP_NUM_THREADS, data loader workers.",
+        "The limit of processes and threads was reached: of the user (ulimit -Hu; slurmray has raised the soft limit to "
+        "it) or of the container.",
+        "Start fewer: env.OMP_NUM_THREADS: 1, env.RAY_worker_num_grpc_internal_threads: 1, fewer data loader workers. Or "
+        "raise the limit: container.ulimits with Podman and Docker, else slurmd's LimitNPROC.",
     ),
     Message(
         "too-many-open-files",
@@ -163,8 +178,8 @@ MESSAGES: tuple[Message, ...] = (
         "Python: errno 24",
         r"Too many open files",
         "A process reached its limit of open files.",
-        "Raise it in `run`, before the command: ulimit -n $(ulimit -Hn). That hard limit comes from "
-        "container.ulimits with Podman and Docker, else from slurmd's LimitNOFILE.",
+        "With Podman and Docker: container.ulimits: [nofile=1048576:1048576]. Else raise slurmd's LimitNOFILE, of which "
+        "programs get 65535 at most; a trainer that needs more begins `run` with ulimit -n $(ulimit -Hn).",
     ),
     Message(
         "inotify-limit",
@@ -188,7 +203,7 @@ MESSAGES: tuple[Message, ...] = (
         "disk-full",
         "OSError: [Errno 28] No space left on device: '/ckpt/global_step_100'",
         "Python: errno 28; without a file: github.com/NVIDIA/Megatron-LM/issues/878",
-        r"\[Errno 28\] (?!inotify)|(?<!' : )No space left on device(?! \(28\))",
+        r"\[Errno 28\] (?!inotify|.*joblib will)|(?<!' : )No space left on device(?! \(28\)|\.  joblib will)",
         "A disk was full: often that of checkpoints, or /tmp; or /dev/shm if the line names no file.",
         "Free space where that file is, or write to another file system. For /dev/shm raise container.shm_size.",
         "disk",
@@ -205,9 +220,9 @@ MESSAGES: tuple[Message, ...] = (
         "triton-cache-race",
         "FileNotFoundError: [Errno 2] No such file or directory: '/home/alice/.triton/cache/cff628804055ab05/"
         "_rms_norm_bwd_dx_fused.ttir.tmp.pid_15735_304289' -> '/home/alice/.triton/cache/cff628804055ab05/x.ttir'",
-        "github.com/triton-lang/triton/issues/2688; github.com/PrimeIntellect-ai/prime-rl/pull/2305",
-        r"Error: .*/\.triton/cache/",
-        "Processes of several nodes write Triton's cache in a shared home at the same time.",
+        "github.com/triton-lang/triton/issues/2688, 11512; github.com/PrimeIntellect-ai/prime-rl/pull/2305",
+        r"(FileNotFoundError: .*|Device or resource busy: .*|Error: \S*)/\.triton/cache/(?!.*(?:segment|GLIBC|symbol))",
+        "Several processes write Triton's cache at the same time, usually those of several nodes in a shared home.",
         "Put it on the node's own disk: env.TRITON_CACHE_DIR: /tmp/triton-cache.",
     ),
     Message(
@@ -222,9 +237,9 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "io-error",
         "OSError: [Errno 5] Input/output error: '/lustre/ckpt/model.pt'",
-        "Linux: errno 5 and 121",
-        r"Input/output error|Remote I/O error",
-        "A disk or the server of a network file system did not read or write what it should.",
+        "Linux: errno 5 and 121; of a lock: github.com/huggingface/datasets/issues/6505",
+        r"^(?!.*(?:UCX|ucp_|ibv_)).*Input/output error|^(?!.*(?:UCX|ucp_|ibv_)).*Remote I/O error",
+        "A disk or the server of a network file system did not read, write or lock what it should.",
         "Tell the administrators the node, the path and the time; until then use other nodes (slurm.exclude) or "
         "another file system.",
         "disk",
@@ -240,9 +255,10 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "mount-disconnected",
         "OSError: [Errno 107] Transport endpoint is not connected: '/mnt/bucket/train'",
-        "Linux: errno 107 and 108; github.com/GoogleCloudPlatform/gcsfuse/pull/2465; Lustre: "
+        "Linux: errno 107 and 108; github.com/GoogleCloudPlatform/gcs-fuse-csi-driver/issues/50; Lustre: "
         "github.com/whamcloud/integrated-manager-for-lustre/issues/230",
-        r"Transport endpoint is not connected|after transport endpoint shutdown",
+        r"Transport endpoint is not connected: b?['\"]|/\S*: Transport endpoint is not connected"
+        r"|after transport endpoint shutdown",
         "The process behind a FUSE mount has ended, or a Lustre server has evicted the node.",
         "Mount it again or leave the node out: sbatch --exclude=NODE generated.sh.",
         "node",
@@ -291,6 +307,15 @@ MESSAGES: tuple[Message, ...] = (
         "Let it choose a free port, or request whole nodes with slurm.exclusive.",
     ),
     Message(
+        "address-of-another-node",
+        "OSError: [Errno 99] Cannot assign requested address",
+        "Linux: errno 99; github.com/ai-dynamo/dynamo/issues/2706, github.com/gpustack/gpustack/issues/4241",
+        r"Error: \[Errno 99\] |ZMQError: Cannot assign requested address",
+        "A program should listen at an address that its node does not have: e.g. env sets that of the head node "
+        "(VLLM_HOST_IP) for all nodes.",
+        "Leave addresses out of env, or set each node's own in node_env.",
+    ),
+    Message(
         "no-route",
         "OSError: [Errno 113] No route to host",
         "Linux: errno 113 and 101",
@@ -332,7 +357,8 @@ MESSAGES: tuple[Message, ...] = (
         "double free or corruption (!prev)",
         "glibc: malloc/malloc.c",
         r"double free or corruption|double free detected in tcache|free\(\): invalid (?:pointer|size|next size)|munmap_chunk\(\): invalid pointer"
-        r"|corrupted double-linked list|malloc\(\): (?:corrupted|invalid|memory corruption|unsorted|mismatching)",
+        r"|corrupted double-linked list|corrupted size vs\. prev_size|malloc_consolidate\(\): |realloc\(\): invalid "
+        r"|malloc\(\): (?:corrupted|invalid|memory corruption|unsorted|mismatching|unaligned|smallbin)",
         "A compiled package corrupted its memory: often builds for different PyTorch or CUDA versions are mixed.",
         "Install builds that fit each other. Set env.PYTHONFAULTHANDLER: 1 to see where it ends.",
     ),

@@ -154,7 +154,8 @@ def test_container_of_the_head(fault: Fault) -> None:
 
 
 @pytest.mark.fault("a container process is stopped", "podman", "none")
-@pytest.mark.parametrize("host", ["node2", pytest.param("node1", marks=full)])
+@pytest.mark.parametrize("host", ["node2", "node1"])
+@full
 def test_stopped_container_process(fault: Fault, host: str) -> None:
     """By SIGSTOP, e.g. of a debugger; a suspended job is another case: all of it stops."""
     fault.start_trainer()

@@ -26,7 +26,8 @@ def cluster_config() -> ClusterConfig:
 
 
 @pytest.mark.fault("a network cut that heals", "podman", "none")
-@pytest.mark.parametrize("host", ["node2", pytest.param("node1", marks=pytest.mark.full)])
+@pytest.mark.parametrize("host", ["node2", "node1"])
+@pytest.mark.full
 def test_it_heals(fault: Fault, cluster: SlurmCluster, host: str) -> None:
     fault.start_trainer(RUN, slurm={"nodes": 3})
     time.sleep(4.5)  # the heartbeat after the next one begins a retransmission that ends after 25 s
@@ -63,6 +64,7 @@ def test_a_worker_that_only_slurmctld_reaches(fault: Fault, cluster: SlurmCluste
 
 
 @pytest.mark.fault("a host is lost", "podman", "none")
+@pytest.mark.full
 def test_two_at_once(fault: Fault, cluster: SlurmCluster) -> None:
     fault.start_trainer(slurm={"nodes": 3})
     fault.start_clock()
@@ -76,6 +78,7 @@ def test_two_at_once(fault: Fault, cluster: SlurmCluster) -> None:
 
 
 @pytest.mark.fault("a host is lost", "podman", "none")
+@pytest.mark.full
 def test_a_worker_that_reboots_at_once(fault: Fault, cluster: SlurmCluster) -> None:
     fault.start_trainer(slurm={"nodes": 3})
     fault.start_clock()

@@ -36,6 +36,7 @@ def cluster(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
 
 
 @pytest.mark.fault("PID 1 does not reap", "podman", "docker", "none", "apptainer", "pyxis")
+@pytest.mark.full
 def test_scancel(fault: Fault, cluster: SlurmCluster) -> None:
     fault.start_trainer()
     fault.inject(["scancel", str(fault.job)])

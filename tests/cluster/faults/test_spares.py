@@ -94,6 +94,7 @@ def test_a_raylet_dies(fault: Fault) -> None:
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
+@pytest.mark.full
 def test_the_container_of_the_head_dies(fault: Fault) -> None:
     fault.start_trainer(TRAINER, **SPARE)
     fault.kill_container("node1")
@@ -220,6 +221,7 @@ def test_a_node_that_fails_its_checks(fault: Fault, cluster: SlurmCluster) -> No
 
 
 @pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
 def test_a_raylet_dies_and_no_spare_node_is_left(fault: Fault) -> None:
     """The trainer ends within its grace period, and starts again on the same nodes."""
     saves = ["trap 'echo saved; exit 1' TERM; echo started; sleep infinity & wait"]

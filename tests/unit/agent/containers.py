@@ -268,6 +268,7 @@ def job(**changes: Any) -> dict[str, Any]:
 QUICK = {
     "INTERVAL = 5.0": "INTERVAL = 0.5",
     "SUCCESSOR_WAIT = 10.0": "SUCCESSOR_WAIT = 0.5",
+    "READ_TIMEOUT = 10.0": "READ_TIMEOUT = 0.5",
     "OUTPUT_WAIT = 10.0": "OUTPUT_WAIT = 1.0",
     "LOGS_WAIT = 4.0": "LOGS_WAIT = 1.0",
 }

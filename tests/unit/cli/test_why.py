@@ -98,6 +98,16 @@ def test_who_cancelled_it(case: Case, accounting: str, stepd: str, expected: str
     assert "memory" not in shown
 
 
+def test_only_the_last_attempt_was_cancelled(case: Case) -> None:
+    """Slurm has ended the attempt before, too, in order to requeue the job."""
+    case.slurm(CANCELLED)
+    earlier = STEPD.format(" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS").replace("T10", "T08")
+    case.log(START + TRAINER + earlier + START + TRAINER + STEPD.format(""))
+    shown = case.ask()
+    assert "CANCELLED at 2026-11-26 10:31 with scancel, by you or an administrator" in shown
+    assert "node failure" not in shown.lower()
+
+
 def test_cancelled_with_slurmray(case: Case) -> None:
     """Only the last job of this number, on this cluster."""
     case.slurm(CANCELLED)

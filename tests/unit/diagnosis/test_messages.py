@@ -305,6 +305,70 @@ LINES = [
         "wandb.errors.UsageError: You provided an invalid value for the `resume` argument. The value 'must' is not a "
         "valid option for resuming a run (8squmyay) that does not exist.",
     ),
+    # Other wordings, of public threads and sources.
+    (
+        "ECC could not correct",
+        "NVRM: Xid (PCI:0000:07:00 GPU-I:05 GPU-CI:00): 94, pid=1234, name=python3, Contained ECC error",
+    ),
+    (
+        "link between GPUs",
+        "NVRM: Xid (PCI:0009:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x021425c6)",
+    ),
+    (
+        "waits for the reset",
+        "NVRM: Xid (PCI:0000:02:00): 109, pid=45252, name=python3, channel 0x0000000d, CTX SWITCH",
+    ),
+    ("has lost a GPU", "slurmstepd: error: NVML: Failed to get usage(15): GPU is lost"),
+    (
+        "sees fewer GPUs",
+        'RuntimeError: device >= 0 && device < num_gpus INTERNAL ASSERT FAILED at "/pytorch/aten/src/ATen/cuda/'
+        'CUDAContext.cpp":52, please report a bug to PyTorch. device=1, num_gpus=1',
+    ),
+    (
+        "newer driver",
+        "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain.",
+    ),
+    ("newer driver", "RuntimeError: CUDA error: API call is not supported in the installed CUDA driver"),
+    ("with NVSwitch", "node1: Test CUDA failure common.cu:941 'system not yet initialized'"),
+    (
+        "driver was updated",
+        "pynvml.NVMLError_LibRmVersionMismatch: RM has detected an NVML/RM version mismatch.",
+    ),
+    ("not built for", '"hipErrorNoBinaryForGpu: Unable to find code object for all current devices!"'),
+    ("not built for", "RuntimeError: CUDA error: invalid device function"),
+    ("CUDA does not work", "RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu."),
+    ("outside PyTorch's own", "RuntimeError: CUDA driver error: out of memory"),
+    ("outside PyTorch's own", "RuntimeError: Triton Error [CUDA]: out of memory"),
+    (
+        "no memory left",
+        'RuntimeError: NVML_SUCCESS == DriverAPI::get()->nvmlInit_v2_() INTERNAL ASSERT FAILED at "../c10/cuda/'
+        'CUDACachingAllocator.cpp":1123, please report a bug to PyTorch.',
+    ),
+    ("Triton", "/usr/bin/ld: cannot find -lcuda: No such file or directory"),
+    (
+        "for another version",
+        "python: symbol lookup error: /opt/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister",
+    ),
+    (
+        "kernel killed that process",
+        "Out of memory: Kill process 16832 (python3) score 912 or sacrifice child",
+    ),
+    ("limit of processes", "what():  Resource temporarily unavailable"),
+    ("limit of processes", "OMP: System error #11: Resource temporarily unavailable"),
+    ("corrupted its memory", "corrupted size vs. prev_size while consolidating"),
+    (
+        "quota",
+        "OSError: [Errno 122] Disk quota exceeded: '/home/alice/.triton/cache/cff6/x.ttir.tmp.pid_15735_304289'",
+    ),
+    (
+        "Triton's cache",
+        "ImportError: /home/alice/.triton/cache/cff6/__triton_launcher.so: cannot open shared object file: No such file "
+        "or directory",
+    ),
+    (
+        "address that its node",
+        "zmq.error.ZMQError: Cannot assign requested address (addr='tcp://172.17.0.5:34762')",
+    ),
 ]
 
 

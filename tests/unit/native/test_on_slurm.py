@@ -36,9 +36,10 @@ def test_directives_and_settings(folder: Path) -> None:
         slurm_partition="gpu", slurm_setup=["module load podman"], slurm_signal_delay_s=40,
         slurm_additional_parameters={"wckey-x": "y"}, container={"image": "i", "mounts": ["/m"]},
         env={"A": "it's", "PYTHONPATH": "/mine"}, stop={"grace": 3},
+        on_node_loss="restart", spares=1, restart={"max": 2},
     )  # fmt: skip
     for line in (
-        "#SBATCH --job-name=n", "#SBATCH --nodes=2", "#SBATCH --gpus-per-node=8", "#SBATCH --mem=1536M",
+        "#SBATCH --job-name=n", "#SBATCH --nodes=3", "#SBATCH --gpus-per-node=8", "#SBATCH --mem=1536M",
         "#SBATCH --time=90", "#SBATCH --partition=gpu", "#SBATCH --wckey-x=y", "#SBATCH --signal=B:URG@40",
         f"#SBATCH --output={folder}/runs/%j_0_log.out", f"#SBATCH --error={folder}/runs/%j_0_log.err",
         "#SBATCH --requeue",
@@ -48,6 +49,7 @@ def test_directives_and_settings(folder: Path) -> None:
     assert settings["setup"] == "module load podman"
     assert settings["run_dir"] == f"{folder}/runs/slurmray-runs"
     assert settings["requeue"] == {"max": 0, "exit_code": REQUEUE_EXIT_CODE}
+    assert (settings["spares"], settings["on_node_loss"], settings["restart"]["max"]) == (1, "restart", 2)
     assert settings["stop"] == {"lead": 40, "grace": 3, "signal": "USR2", "cancel_signal": "TERM"}
     assert settings["env_from_submitter"] == ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"]
     driver = ["-m", "slurmray.native.driver", f"{folder}/runs", VERSION, cloudpickle.__version__]

@@ -16,6 +16,8 @@ JOBS = {
     "PMI2_FD": "5",
     "PMIX_RANK": "0",
     "SLURMRAY_ATTEMPT": "0",
+    "SLURMRAY_RESTART": "1",
+    "SLURMRAY_RUN_DIR": "/shared/slurmray-runs/7-0",
     "SLURMRAY_TEMP": "/tmp/ray-7-0-4c81e9",
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.controller.outcome import Failure, Outcome
-from slurmray.slurm.restarts import Restart, find_bad_nodes, find_restarts
+from slurmray.slurm.starts import Restart, find_bad_nodes, find_restarts
 from slurmray.slurm.states import Event, parse_events
 
 from ..test_events import event_line
@@ -73,6 +73,20 @@ def test_nodes_with_findings_that_ended_the_attempt(found: str, bad: str, kind: 
     nodes = find(START + earlier + found + end("b", why="x", kind=kind))
     assert nodes.keys() - {"a", "c"} == ({*bad} if kind != "config" else set())
     assert not bad or kind == "config" or nodes["b"].startswith("GPUs: ")
+
+
+def aside(node: str) -> str:
+    return event_line("set_aside", node=node, text="preflight findings")
+
+
+def test_a_spare_node_with_a_finding_of_all_nodes() -> None:
+    ended = end("a", why="GPUs", kind="preflight")
+    of_all = finding("a") + finding("b") + finding("c") + aside("c")
+    assert find(START + of_all + ended) == {}
+    assert find(START + of_all + finding("c", found="6") + ended) == {"c": "GPUs: 6; drain it"}
+    assert find(START + finding("a") + finding("c") + aside("c") + ended).keys() == {"a", "c"}
+    restart = event_line("restart", restart=1, nodes=["a", "b"], spares=["c"], failed=["a"], text=TEXT)
+    assert find(START + restart + of_all + ended) == {"a": TEXT, "d": TEXT}
 
 
 def end(*nodes: str, why: str = "no power: since 9:00", kind: str = "node_lost") -> str:

@@ -106,7 +106,7 @@ WINNERS: list[tuple[str, str, str, dict[str, str | None]]] = [
      | {"early": "6", "ready": "6", "outside": "", "setup": "node_env"}),
     ("GPUs of services", "env of a service", "CUDA_VISIBLE_DEVICES", {"masked": "service"}),
     ("node_env", "no other Ray", "RAY_JOB_HEADERS",
-     everywhere(*IN_CONTAINER, value=None) | {"setup": "node_env", "outside": "node_env"}),
+     everywhere(*IN_CONTAINER, "outside", value=None) | {"setup": "node_env"}),
     ("node_env", "token", "RAY_AUTH_MODE", everywhere(*IN_CONTAINER, value="token") | {"setup": "node_env"}),
     ("node_env", "no_proxy", "no_proxy", everywhere("ray", "attach", "trainer", value="NO_PROXY")),
     ("no_proxy", "preset", "NO_PROXY", everywhere("ray", "attach", "trainer", "ray-job", value="0")),
@@ -421,6 +421,8 @@ def test_variables_of_another_ray(context: Any, name: str, monkeypatch: pytest.M
     monkeypatch.setattr(os, "environ", {})
     context.node_env = {name: "x"}
     assert name not in variables.collect(variables.RAY, context)
+    service = {"env": {}, "gpus": 0, "needs_ray": True}
+    assert name not in variables.collect(variables.OUTSIDE_SERVICE, context, service)
 
 
 def test_metrics_are_exported_only_if_enabled(context: Any) -> None:

@@ -49,6 +49,8 @@ WRONG: list[dict[str, Any]] = [
     {"type": "dashboard", "address": None, "port": None},
     {"type": "started", "step": "0 --signal=KILL"},
     {"type": "leftover_jobs", "jobs": 7},
+    {"type": "leftover_jobs", "jobs": ["7", "x"]},
+    {"type": "leftover_jobs", "jobs": ["7_1"]},
     {"type": "gone", "node": "nobody"},
     {"type": "gone", "node": None},
     {"type": "gone", "node": ["node1"]},

@@ -167,15 +167,17 @@ def test_a_finding_of_all_nodes_is_a_mistake(
     assert any("requeue" in argv for argv in requests) == follows
 
 
-@pytest.mark.parametrize(("number", "follows"), [(0, False), (1, True)])
-def test_a_node_fails_in_a_restart(number: int, follows: bool) -> None:
-    """The nodes were fit in the first start."""
+@pytest.mark.parametrize(
+    ("number", "excluded", "follows"), [(0, [], False), (0, ["node2"], True), (1, [], True)]
+)
+def test_a_node_fails_before_ray_starts(number: int, excluded: list[str], follows: bool) -> None:
+    """In a restart, the nodes were fit in the first start."""
     cluster = Cluster(nodes=2)
     cluster.job.update(chances=1, restart=number)
     cluster.check()
     cluster.receive("node2", "failed", kind="image", message="no space left on device")
     assert cluster.wait(20)
-    assert bool(reason(cluster, [])) == follows
+    assert bool(reason(cluster, excluded)) == follows
 
 
 def test_the_head_s_container_gets_sigterm() -> None:

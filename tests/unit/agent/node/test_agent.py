@@ -487,12 +487,13 @@ def test_no_heartbeat_of_the_controller(
 
 
 @pytest.mark.parametrize("is_controller_running", [True, False])
+@pytest.mark.parametrize("head", ["localhost", "head"])
 def test_a_worker_that_was_cut_off(
-    nodes: list[NodeProcess], tmp_path: Path, is_controller_running: bool
+    nodes: list[NodeProcess], tmp_path: Path, head: str, is_controller_running: bool
 ) -> None:
-    """It leaves the job alone if the head node's host answers, and the controller runs."""
+    """It leaves the job alone if the controller runs, even if the head node's host does not answer to it."""
     node = start(nodes, tmp_path, slurm={"nodes": 2})
-    node.send_job(("localhost", "node1"))
+    node.send_job((head, "node1"))
     node.wait_for("checked")
     begin = time.monotonic()
     file = node.run_dir / "heartbeat"
@@ -502,8 +503,17 @@ def test_a_worker_that_was_cut_off(
             file.write_text(str(time.monotonic()))
         time.sleep(0.05)
         assert time.monotonic() - begin < HANG
-    assert time.monotonic() - begin > 3 + 1, "longer than without an answer of the host"
     assert ("scancel" in node.calls()) == (not is_controller_running)
+
+
+@pytest.mark.parametrize("head", ["localhost", "head"])
+def test_a_worker_that_cannot_read_heartbeats(nodes: list[NodeProcess], tmp_path: Path, head: str) -> None:
+    """The head node's host decides: opening the file hangs, as on a network file system without a server."""
+    node = start(nodes, tmp_path, slurm={"nodes": 2})
+    os.mkfifo(node.run_dir / "heartbeat")
+    node.send_job((head, "node1"))
+    node.process.wait(HANG)
+    assert ("scancel" in node.calls()) == (head == "head")
 
 
 def test_container_ends_with_its_killed_task(nodes: list[NodeProcess], tmp_path: Path) -> None:

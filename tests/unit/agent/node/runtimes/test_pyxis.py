@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -69,8 +69,15 @@ def node(tmp_path: Path) -> FakeNode:
 @pytest.fixture
 def step(node: FakeNode) -> Iterator[subprocess.Popen[bytes]]:
     """The step of the service web."""
+    with start_step(node, node.folder) as step:
+        yield step
+
+
+@contextmanager
+def start_step(node: FakeNode, head_folder: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the step of the service web. head_folder: the job's on the head node."""
     logs = Path(node.log_path).parent
-    args = ["2", "4", node.folder, "web", str(logs), "--nodelist=node1"]
+    args = ["2", "4", head_folder, "web", str(logs), "--nodelist=node1"]
     argv = script_parts.story_command(hello("pyxis"), "start_service", *args)
     with (logs / "service-web.log").open("wb") as log:
         step = subprocess.Popen(
@@ -115,6 +122,26 @@ def test_a_service_in_a_step(node: FakeNode, step: subprocess.Popen[bytes], tmp_
     assert (Path(node.log_path).parent / "service-web.log").read_text() == ""
     options = (tmp_path / "options").read_text().split()
     assert {"--nodes=2", "--ntasks=2", "--cpus-per-task=4", "--nodelist=node1"} <= set(options)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
+@pytest.mark.attack("a job's folder that another user has made on the node")
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_folder_of_another_user(node: FakeNode, tmp_path: Path, is_link: bool) -> None:
+    """The head node's has its name: this node's has other digits."""
+    folder, hit = Path(node.folder[:-6] + "000000"), tmp_path / "hit"
+    made = tmp_path / "elsewhere" if is_link else folder
+    (made / "inside").mkdir(parents=True)
+    os.mkfifo(made / "inside/tether-web")
+    (made / "inside/service-web").write_text(f"touch {hit}\n")
+    for path in (made, *made.rglob("*")):
+        os.chown(path, 12345, 12345)
+    if is_link:
+        folder.symlink_to(made)
+    with start_step(node, str(folder)) as step:
+        assert use(node, "echo fine; exit 3").wait(HANG) == 3
+        assert step.poll() is None
+    assert not hit.exists()
 
 
 def test_a_service_whose_step_is_killed(
