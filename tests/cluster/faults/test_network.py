@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 
 import pytest
@@ -38,6 +39,28 @@ def test_it_heals(fault: Fault, cluster: SlurmCluster, host: str) -> None:
     (fault.jobs.folder / "go").touch()
     job = fault.wait_end()
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
+
+
+@pytest.mark.fault("a host is lost", "podman", "none")
+@pytest.mark.full
+def test_a_worker_that_only_slurmctld_reaches(fault: Fault, cluster: SlurmCluster) -> None:
+    """It looks for heartbeats in the run directory, and leaves the job alone."""
+    fault.start_trainer(RUN, slurm={"nodes": 3}, on_node_loss="continue")
+    shown = cluster.run(["getent", "ahosts", "node1"], host="node2").stdout
+    addresses = {line.split()[0] for line in shown.splitlines()}
+    ip = ["nsenter", "-t", str(cluster.pids["node2"]), "-n", "ip"]
+    fault.start_clock()
+    for address in addresses:
+        subprocess.run([*ip, "route", "add", "blackhole", address], check=True)
+    fault.jobs.wait_for(fault.job, "] node loss: node2: no heartbeat for")
+    time.sleep(30)
+    assert cluster.job(fault.job)["JobState"] == "RUNNING", fault.log()
+    for address in addresses:
+        subprocess.run([*ip, "route", "del", "blackhole", address], check=True)
+    (fault.jobs.folder / "go").touch()
+    job = fault.wait_end("] node loss: node2: no heartbeat for", dead=True)
+    assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
+    fault.run_next_job(nodes=3)
 
 
 @pytest.mark.fault("a host is lost", "podman", "none")

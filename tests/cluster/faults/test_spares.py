@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -111,6 +112,88 @@ def test_a_host_loses_power(fault: Fault, cluster: SlurmCluster) -> None:
     boot_again(cluster, "node2")
     assert cluster.wait(job.id, HANG) == ("COMPLETED", "0:0")
     fault.run_next_job()
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
+@pytest.mark.parametrize("heals", [False, True])
+def test_a_network_cut(fault: Fault, cluster: SlurmCluster, heals: bool) -> None:
+    """For good, or for 40 s: the node cleans up by itself, and takes no part again."""
+    last = f'sleep {25 if heals else 0}; exec python3 -c "{_NODES}"'
+    fault.start_trainer(["bash", "-c", f"{_FIRST} on $NNODES; {last}"], **SPARE)
+    fault.start_clock()
+    cluster.disconnect("node2")
+    if heals:
+        heal = threading.Timer(40, cluster.reconnect, ["node2"])
+        heal.start()
+    job = fault.wait_end("restart 1 of 3: node2: no heartbeat for 25 s", 45, lost=not heals)
+    check_restarted(job)
+    if not heals:
+        cluster.reconnect("node2")
+    assert cluster.wait(job.id, HANG) == ("COMPLETED", "0:0")
+    fault.run_next_job()
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
+def test_the_host_of_the_batch_script_is_lost(fault: Fault, cluster: SlurmCluster) -> None:
+    """No spare node can take its place."""
+    fault.start_trainer(**SPARE)
+    fault.start_clock()
+    cluster.power_off("node1")
+    job = fault.wait_end("no heartbeat from the head node node1", 45, dead=True, lost=True)
+    boot_again(cluster, "node1")
+    assert cluster.wait(job.id, HANG)[0] == "CANCELLED"
+    fault.run_next_job(nodes=3)
+
+
+# nvidia-smi 580.159.04 of an H200, until a file says that the GPU has fallen off the bus.
+NVIDIA_SMI = """#!/bin/bash
+if [[ -e {0}/lost-$SLURMD_NODENAME ]]; then
+	echo 'Unable to determine the device handle for GPU0000:E1:00.0: Unknown Error' >&2
+	exit 15
+fi
+echo "GPU-$SLURMD_NODENAME, 0, 0, 143771"
+"""
+
+
+@pytest.fixture
+def nvidia_driver(cluster: SlurmCluster) -> Iterator[None]:
+    """The file by which slurmray knows that a host has NVIDIA's driver."""
+    for host in HOSTS:
+        assert cluster.run(["touch", "/dev/nvidiactl"], host=host).returncode == 0
+    yield
+    for host in HOSTS:
+        cluster.run(["rm", "/dev/nvidiactl"], host=host)
+
+
+@pytest.mark.fault(ROW, "none")
+@pytest.mark.full
+@pytest.mark.usefixtures("nvidia_driver")
+def test_a_gpu_is_lost(fault: Fault) -> None:
+    """The trainer fails with a code that asks for a restart; the checks of the next start find the node."""
+    programs = fault.jobs.folder / "programs"
+    programs.mkdir()
+    (programs / "nvidia-smi").write_text(NVIDIA_SMI.format(programs))
+    (programs / "nvidia-smi").chmod(0o755)
+    lost = f"touch {programs}/lost-node2; exit 85"
+    run = f"((SLURMRAY_RESTART)) || {{ {lost}; }}; echo restart $SLURMRAY_RESTART on $NNODES"
+    fault.submit(
+        ["bash", "-c", run],
+        slurm={"gpus_per_node": 1},
+        setup=f"export SLURMRAY_ACCELERATOR= PATH={programs}:$PATH",
+        container={"accelerator": "nvidia"},
+        preflight="none",  # it would open the GPU with the driver's library
+        spares=1,
+        restart={"exit_codes": [85]},
+    )
+    job = fault.wait_end("restart 1 of 3: the trainer exited with 85")
+    assert job.last_line == "done: trainer exited with 0", job.log
+    assert "Unable to determine the device handle for GPU0000:E1:00.0" in job.log, job.log
+    assert "start again: node2: " in job.log, job.log
+    assert "\nrestart 1 on 2\n" in job.log, job.log
+    (_, event) = restarts(job)
+    assert (event["restart"], event["nodes"], event["failed"]) == (1, ["node1", "node3"], ["node2"])
 
 
 @pytest.mark.fault(ROW, "podman", "none")
@@ -239,8 +322,9 @@ def test_the_next_attempt_leaves_out_a_node(fault: Fault, cluster: SlurmCluster,
 
 @pytest.mark.fault(ROW, "podman", "none")
 @pytest.mark.full
+@pytest.mark.parametrize("way", ["scancel", "cancel-now", "time limit"])
 @pytest.mark.parametrize("moment", ["stop", "start"])
-def test_scancel_in_a_restart(fault: Fault, moment: str) -> None:
+def test_an_end_in_a_restart(fault: Fault, moment: str, way: str) -> None:
     """While the trainer has its grace period, or the next start is on its way."""
     waits = "[[ ! -e started ]] || { touch here; exec sleep infinity; }"
     trainer = "trap 'touch here' TERM; echo started; while :; do sleep 0.1; done"
@@ -254,9 +338,15 @@ def test_scancel_in_a_restart(fault: Fault, moment: str) -> None:
     (fault.jobs.folder / "started").touch()
     fault.kill("node2", "--full", "raylet/raylet")
     wait_until((fault.jobs.folder / "here").exists, fault.log)
-    fault.inject(["scancel", str(fault.job)])
-    job = fault.wait_end("stop: scancel", clean_within=40)
-    assert job.state == "CANCELLED", job.log
+    if way == "time limit":  # Slurm looks at it twice a minute
+        end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 5))
+        fault.inject(["scontrol", "update", f"JobId={fault.job}", f"EndTime={end}"])
+    else:
+        file = fault.jobs.folder / f"slurmray-runs/{fault.job}-0/cancel-now"
+        now = f" && echo now >{file}" if way == "cancel-now" else ""
+        fault.inject(["bash", "-c", f"scancel {fault.job}{now}"], user="alice")
+    job = fault.wait_end("] stop: ", clean_within=100 if way == "time limit" else 40)
+    assert job.state == ("TIMEOUT" if way == "time limit" else "CANCELLED"), job.log
     assert job.last_line.startswith("stopped by Slurm"), job.log
 
 
