@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 SUCCESSORS = 6  # workers that may requeue or cancel the job when the head node is lost, in this order
 SUCCESSOR_WAIT = 10.0  # seconds by which each waits longer than the one before
 READ_TIMEOUT = 10.0  # seconds, for the run directory
+ENDING_TIME = 60.0  # seconds in which a controller without a network ends, once it has noticed that
 
 
 def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Callable[[], object]") -> None:
@@ -29,8 +30,12 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
     if name not in others[:SUCCESSORS]:
         return
     heartbeats = _read_heartbeats(job)
-    if len(set(heartbeats)) > 1:
-        return  # only this node was cut off: the controller knows what becomes of the job
+    # The controller may notice a cut as late as after twice the timeout: see heartbeat.Monitor.
+    due = time.monotonic() + 2 * seconds + job["grace"] + ENDING_TIME
+    while len(set(heartbeats)) > 1:
+        if time.monotonic() > due:
+            return  # only this node was cut off: the controller knows what becomes of the job
+        heartbeats = _read_heartbeats(job)  # it may run without a network, and cannot tell Slurm of its end
     time.sleep(SUCCESSOR_WAIT * others.index(name))  # earlier ones may be lost, too
     if not _is_job_running(job):
         return  # or this node cannot ask, as it is cut off
