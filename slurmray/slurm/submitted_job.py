@@ -85,6 +85,7 @@ class Job:
         self._run_dir = run_dir
         self._outputs: list[Path] = []
         self._shown = ""  # of scontrol, in the last request about the job
+        self._is_asked = False  # Slurm, for the folder
         self._is_own = False  # Slurm has said so
 
     def __repr__(self) -> str:
@@ -437,6 +438,7 @@ class Job:
 
     def _record(self) -> dict[str, str]:
         """Return the fields of `scontrol show job`, {} for an unknown job; store folder and log."""
+        self._is_asked = True
         self._check_owner()
         argv = self._argv("scontrol", "show", "job", str(self.id))
         # Seconds since 1970: the host may be in another time zone.
@@ -500,7 +502,10 @@ class Job:
 
     @property
     def _runs(self) -> Path:
-        """The folder of the run directories."""
+        """The folder of the run directories. Without an answer of Slurm, in the one that Job was given."""
+        if not self._is_asked:
+            with suppress(SlurmError):
+                self._record()
         return self._folder / self.host.expand(self._run_dir)
 
     def _argv(self, command: str, *arguments: str) -> list[str]:

@@ -555,8 +555,8 @@ def test_nodes_of_all_attempts_that_were_lost(tmp_path: Path, monkeypatch: pytes
         (tmp_path / f"runs/7-{attempt}").mkdir(parents=True)
         (tmp_path / f"runs/7-{attempt}/events.jsonl").write_text(text)
     assert job().bad_nodes() == {"gpu-1": "no power", "gpu-2": "restart 1 of 3: x"}
-    assert job(folder=tmp_path).restarts(0) == []
-    (restarted,) = job(folder=tmp_path).restarts()
+    assert job().restarts(0) == []
+    (restarted,) = job().restarts()
     assert (restarted.number, restarted.nodes) == (1, ["gpu-1", "gpu-3"])
     assert restarted.failed == restarted.left == ["gpu-2"]
 
