@@ -57,7 +57,8 @@ def survey(host: Host, folder: Path) -> Iterator[Row]:
 
 def parse_config(text: str) -> dict[str, str]:
     """Return the values that `scontrol show config` prints, by name."""
-    return dict(re.findall(r"^(\w+) += (.*?) *$", text, re.MULTILINE))
+    found: list[tuple[str, str]] = re.findall("^([A-Za-z0-9_]+) += (.*)", text, re.MULTILINE)
+    return {name: value.rstrip() for name, value in found}
 
 
 def config_rows(config: dict[str, str]) -> Iterator[Row]:

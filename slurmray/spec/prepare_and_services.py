@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from slurmray.agent.node.job_folder import MARKS
 from slurmray.spec.image_names import ImageName
 from slurmray.spec.slurm_section import Model
 from slurmray.spec.types import Command, Count, EnvName, Flag, Integer, ItemName, Line, Text, Where, shown
@@ -98,6 +99,14 @@ class Service(Model):
     """How many times to restart it when it ends."""
     on_end: Literal["fail", "ignore"] = "fail"
     """When it ends and is not restarted. fail: the job ends; ignore: it is only logged."""
+
+    @field_validator("env")
+    @classmethod
+    def _check_env(cls, value: dict[str, str]) -> dict[str, str]:
+        fix = "leave it out; clean-up finds processes by it"
+        if wrong := [f"{name}: {fix}" for name in MARKS if name in value]:
+            raise ValueError(*wrong)
+        return value
 
     @model_validator(mode="after")
     def _check_place(self) -> Service:

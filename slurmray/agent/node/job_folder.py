@@ -23,6 +23,7 @@ TASK = "task"
 INSIDE = "inside"
 # Set to the folder for processes of the job that are visible on the host, by which they are found.
 FOLDER_VARIABLE = "SLURMRAY_TEMP"
+MARKS = (FOLDER_VARIABLE, "SLURM_JOB_ID")  # of the job's processes, for find_processes
 
 
 def make(node: "NodeApi", agent: str) -> str:

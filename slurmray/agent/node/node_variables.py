@@ -2,6 +2,8 @@
 
 import os
 
+from . import job_folder
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict
@@ -14,7 +16,10 @@ OF_THE_SHELL = ("_", "OLDPWD", "PWD", "SHLVL")
 
 
 def env_file(node: "NodeApi") -> "Dict[str, str]":
-    """Variables of `env_file`. Records a finding where others can read it, or where it has another form."""
+    """Variables of `env_file`, without job_folder.MARKS.
+
+    Records a finding where others can read it, or where it has another form.
+    """
     import stat
 
     if not node.settings["env_file"]:
@@ -44,7 +49,7 @@ def env_file(node: "NodeApi") -> "Dict[str, str]":
             values[name] = value
         else:  # without the line, which may have a private value
             _finding(node, "%s, line %d" % (path, number), "NAME=VALUE", "correct the line")
-    return values
+    return {name: value for name, value in values.items() if name not in job_folder.MARKS}
 
 
 def node_env(node: "NodeApi") -> "Dict[str, str]":
@@ -55,7 +60,9 @@ def node_env(node: "NodeApi") -> "Dict[str, str]":
     return {
         name: value
         for name, value in after.items()
-        if node.env.get(name) != value and name not in OF_THE_SHELL and name.isidentifier()
+        if node.env.get(name) != value
+        and name not in (*OF_THE_SHELL, *job_folder.MARKS)
+        and name.isidentifier()
     }
 
 

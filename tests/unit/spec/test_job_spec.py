@@ -405,6 +405,12 @@ def test_gpus_that_services_cannot_have() -> None:
     assert text in refusal(slurm={"nodes": 1, "gpus_per_node": 8}, services=services((5, "workers")))
 
 
+@pytest.mark.parametrize("name", ["SLURMRAY_TEMP", "SLURM_JOB_ID"])
+def test_variables_by_which_clean_up_finds_a_service(name: str) -> None:
+    text = f"services, item 1, env: {name}: leave it out; clean-up finds processes by it"
+    assert text in refusal(services=[{"name": "a", "run": "b", "env": {name: "x"}}])
+
+
 @pytest.mark.parametrize("place", [{"host": True}, {"image": "a"}])
 def test_a_service_that_needs_ray_is_in_its_container(place: dict[str, Any]) -> None:
     text = "needs_ray is for services in Ray's container: leave host and image out"

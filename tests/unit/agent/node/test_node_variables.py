@@ -24,6 +24,12 @@ def test_lines_of_the_file(tmp_path: Path) -> None:
     assert node.findings == []
 
 
+def test_an_environment_of_another_job(tmp_path: Path) -> None:
+    """Clean-up finds the processes of this one by two variables."""
+    node = node_with_file(tmp_path, b"SLURM_JOB_ID=7\nSLURMRAY_TEMP=/tmp/ray-7-0\nSLURM_JOB_NAME=a\n")
+    assert node_variables.env_file(node) == {"SLURM_JOB_NAME": "a"}
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o777])
 def test_a_file_to_which_others_have_access(tmp_path: Path, mode: int) -> None:
     node = node_with_file(tmp_path, b"A=hidden\n", mode)
