@@ -71,8 +71,9 @@ class Apptainer(Base):
             image.report_failure(node, self.program, "exec", self.image, result)
 
     def _make_image(self) -> bool:
-        """Build `source` into this user's cache, which nodes share. Return whether the file is there."""
+        """Build `source` into a cache that nodes share. Return whether the file is there."""
         import fcntl
+        import tempfile
 
         node, container = self.node, self.node.settings["container"]
         source = container["source"]
@@ -84,6 +85,13 @@ class Apptainer(Base):
         self.image = os.path.join(folder, self.image)
         try:
             os.makedirs(folder, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as probe:
+                owner = os.fstat(probe.fileno()).st_uid  # a file server may map the user's id to another
+            if os.lstat(folder).st_uid != owner:
+                raise PermissionError(0, "it is another user's, whose images would run as you")
+            os.chmod(folder, 0o700)
+            if os.path.lexists(self.image) and os.lstat(self.image).st_uid != owner:
+                os.unlink(self.image)  # others could write to the folder until now
             lock = open(self.image + ".lock", "ab")
         except OSError as error:
             message = "cannot write to %s: %s. Set %s_CACHEDIR in setup"

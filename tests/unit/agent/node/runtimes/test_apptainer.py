@@ -1,6 +1,7 @@
 """Apptainer: options, and the image file that it builds."""
 
 import fcntl
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,24 @@ def test_a_cache_of_the_user_s_choice(tmp_path: Path) -> None:
         job_errors.JobError, match=r"cannot write to /proc/no/slurmray: .* APPTAINER_CACHEDIR"
     ):
         runtime.ensure_images()
+
+
+@pytest.mark.attack("a job's folder that another user has made on the node", inputs=2)
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+def test_an_image_of_another_user_is_not_used(tmp_path: Path) -> None:
+    """Neither one in a folder to which the other has access, nor one in the other's folder."""
+    folder = tmp_path / ".apptainer/cache/slurmray"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    (folder / "ray-1-abc.sif").touch()
+    os.chown(folder / "ray-1-abc.sif", 65534, 65534)
+    node, runtime = make(tmp_path, BUILD, **SOURCE)
+    runtime.ensure_images()
+    assert builds(node) == 1
+    assert (folder.stat().st_mode & 0o777, Path(runtime.image).stat().st_uid) == (0o700, os.geteuid())
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(job_errors.JobError, match="it is another user's, whose images would run as you"):
+        apptainer.Apptainer(node).ensure_images()
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
