@@ -71,13 +71,14 @@ def render_plan(plan: Plan) -> str:
     return seal(render_script(plan, _RENDER_AGAIN))
 
 
-def remarks(plan: Plan) -> list[str]:
-    """Return hints for the user who submits a job here, for example about unset variables."""
-    from slurmray.loading.remarks import unset_variables
+def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
+    """Return hints for the user who submits a job, for example about unset variables."""
+    from slurmray.loading import remarks
 
     fix = f"set it in os.environ first, or the job ends with {ExitCode.CONFIG}"
-    unset = unset_variables(plan.spec, clean_environment(os.environ))
-    return [*plan.advice.notes, *(f"env.{name} is not set here: {fix}" for name in unset)]
+    unset = remarks.unset_variables(plan.spec, clean_environment(os.environ))
+    known = remarks.remarks(plan, is_submitted_here)
+    return [*known, *(f"env.{name} is not set here: {fix}" for name in unset)]
 
 
 def submit(spec: JobSpec | str | Path, *, profile: str | None = None) -> Job:
@@ -91,12 +92,13 @@ def submit(spec: JobSpec | str | Path, *, profile: str | None = None) -> Job:
     from slurmray.loading import profile as profiles
 
     chosen = profiles.choose(profile)
-    plan = make_plan(spec, profile, is_submitted_here=not (chosen and chosen.host))
+    is_submitted_here = not (chosen and chosen.host)
+    plan = make_plan(spec, profile, is_submitted_here=is_submitted_here)
     spec = plan.spec
     if dict(spec.slurm.given()).get("array"):
         raise UsageError("submit: slurm.array makes several jobs: submit one for each, or use sbatch")
     script = render_plan(plan)
-    for remark in remarks(plan):
+    for remark in remarks(plan, is_submitted_here):
         warnings.warn(remark, stacklevel=2)
     job, messages = submit_script(spec, script, profile=chosen)
     for message in messages:

@@ -161,9 +161,10 @@ def test_a_host_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NOT_SET", raising=False)
-    spec = slurmray.JobSpec(env={"NOT_SET": None})
+    spec = slurmray.JobSpec(env={"NOT_SET": None, "API_KEY": "x"})
     with (
         pytest.warns(UserWarning, match=r"env\.NOT_SET is not set here"),
+        pytest.warns(UserWarning, match=r"env\.API_KEY: its value is in the script"),
         pytest.raises(SlurmError) as caught,
     ):
         slurmray.submit(spec)
