@@ -27,6 +27,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
             "attempt": (_COUNT, "how often Slurm has restarted the job"),
             "nodes": (_NODES, "names of all nodes but the spare ones, the head node first"),
             "spares": (_NAMES, "names of the spare nodes"),
+            "spares_of_components": (_COUNTS, "how many of them each component has, in this order"),
             "nodes_text": (_TEXT, "their number, for people"),
             "components": (
                 _COUNTS,
@@ -165,7 +166,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
 
 # Event -> fields that were added later: jobs that older versions have rendered do not write them.
 _NEW_FIELDS = {
-    "start": {"components", "ray_nodes", "spares"},
+    "start": {"components", "ray_nodes", "spares", "spares_of_components"},
     "attach": {"runtime", "folder", "unset"},
     "restart": {"failed"},
 }

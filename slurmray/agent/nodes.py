@@ -6,19 +6,19 @@ nodes. rank: a node's index among them; 0 is the head node.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Union
+    from typing import List, Sequence, Union
 
     from .wire.settings import Settings
 
 
-def group_number(settings: "Settings", rank: int) -> int:
-    """The index of a node's group. Spare nodes are like those of the last one."""
+def group_number(settings: "Settings", rank: int, spares: "Sequence[int]" = ()) -> int:
+    """The index of a node's group. spares: of each group; their ranks follow those of all other nodes."""
     groups = settings["groups"]
-    for number, group in enumerate(groups):
-        if rank < group["nodes"]:
+    for number, count in [*enumerate(group["nodes"] for group in groups), *enumerate(spares)]:
+        if rank < count:
             return number
-        rank -= group["nodes"]
-    return len(groups) - 1
+        rank -= count
+    raise IndexError("no node has this rank")
 
 
 def ray_gpus(settings: "Settings", rank: int) -> int:

@@ -78,8 +78,8 @@ class Rendered(NamedTuple):
         parts = [counted(nodes, "node")]
         if self.plan.fewer_nodes:
             parts.append(f"at least {min(self.plan.fewer_nodes)}")
-        if spec.spares:
-            parts.append(counted(spec.spares, "spare node"))
+        if spec.spare_nodes:
+            parts.append(counted(spec.spare_nodes, "spare node"))
         if spec.slurm.groups:
             parts += [
                 f"{group.name}: {group.nodes} with {counted(group.gpus, 'GPU') if group.gpus else 'no GPUs'}"

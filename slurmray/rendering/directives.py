@@ -12,17 +12,17 @@ ONE_TASK = syntax.directive("ntasks-per-node", "1")
 
 def make_directives(spec: JobSpec) -> list[str]:
     """Return the `#SBATCH` lines, quoted for sbatch."""
-    groups = spec.slurm.groups
+    first, *others = spec.slurm.components
     options = [*spec.slurm.given()]
-    if spec.spares:
-        nodes = str(spec.slurm.nodes + spec.spares)
-        options = [(name, nodes if name == "nodes" else value) for name, value in options]
-    if groups:
-        options = [option for option in options if option[0] in syntax.OF_WHOLE_JOB] + [*groups[0].given()]
-    lines = [syntax.directive("job-name", spec.name), *_component(options)]
+    if others:
+        options = [option for option in options if option[0] in syntax.OF_WHOLE_JOB] + [*first.given()]
+    lines = [
+        syntax.directive("job-name", spec.name),
+        *_component(options, first.nodes + spec.spares_of(first)),
+    ]
     lines += make_section_lines(spec.stop.lead, spec.outlives_nodes, spec.requeue.is_possible)
-    for group in groups[1:]:
-        lines += [syntax.NEXT_COMPONENT, *_component(group.given())]
+    for group in others:
+        lines += [syntax.NEXT_COMPONENT, *_component(group.given(), group.nodes + spec.spares_of(group))]
     return lines
 
 
@@ -41,6 +41,7 @@ def make_section_lines(lead: object, goes_on: bool, is_requeued: bool) -> list[s
     return [*lines, syntax.directive("no-requeue", None)]
 
 
-def _component(options: Iterable[tuple[str, str | None]]) -> list[str]:
+def _component(options: Iterable[tuple[str, str | None]], nodes: int) -> list[str]:
     """The lines of one component of the job. Its tasks are the node agents, one on each node."""
-    return [*(syntax.directive(*option) for option in options), ONE_TASK]
+    lines = [syntax.directive(name, str(nodes) if name == "nodes" else value) for name, value in options]
+    return [*lines, ONE_TASK]

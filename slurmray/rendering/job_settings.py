@@ -64,7 +64,6 @@ def _settings(plan: Plan, render_again: str, only_checks: bool) -> shape.Setting
         "temp_dir": spec.ray.temp_dir,
         "setup": spec.setup,
         "preflight": spec.preflight,
-        "spares": spec.spares,
         "on_node_loss": spec.on_node_loss,
         "restart": {
             "max": spec.restart.max,
@@ -110,6 +109,7 @@ def _group(component: Component, spec: JobSpec) -> shape.Group:
     return {
         "name": component.name if isinstance(component, GroupBase) else "",
         "nodes": component.nodes,
+        "spares": spec.spares_of(component),
         "gpus_per_node": spec.ray.gpus_per_node or component.gpus,
         "cpus_per_node": component.cpus_per_task or 0,
     }

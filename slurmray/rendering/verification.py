@@ -139,7 +139,10 @@ def _look_up(settings: Mapping[str, Any], path: str) -> object:
     """A value of the settings by its dotted path; None without one."""
     value: object = settings
     for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(value, list):
+            value = dict(enumerate(value)).get(int(name))
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
@@ -162,10 +165,13 @@ def _unusual_directives(lines: list[str], settings: Mapping[str, Any], has_site:
     A site's template may write any; without one, slurmray writes only options that a job spec may have.
     """
     own = {ONE_TASK, syntax.NEXT_COMPONENT}
+    may_lose_nodes = _look_up(settings, "on_node_loss") != "fail" or bool(
+        _look_up(settings, "groups.0.spares")
+    )
     own.update(
         make_section_lines(
             _look_up(settings, "stop.lead"),
-            _look_up(settings, "on_node_loss") != "fail" or bool(_look_up(settings, "spares")),
+            may_lose_nodes and _look_up(settings, "groups.1") is None,
             bool(_look_up(settings, "requeue.max") or _look_up(settings, "requeue.exit_code")),
         )
     )

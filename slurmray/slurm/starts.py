@@ -140,17 +140,17 @@ def _count_gpus(events: Sequence[Event]) -> int:
     start = next((event for event in events if event["event"] == "start"), None)
     if start is None:
         return 0
-    groups = itertools.chain.from_iterable(
-        itertools.repeat(number, count) for number, count in enumerate(start.get("components", []))
-    )
-    group_of = dict(zip(start["nodes"], groups, strict=False))
+    spares = start.get("spares", [])
+    counts = [*enumerate(start.get("components", [])), *enumerate(start.get("spares_of_components", []))]
+    groups = itertools.chain.from_iterable(itertools.repeat(number, count) for number, count in counts)
+    group_of = dict(zip([*start["nodes"], *spares], groups, strict=False))
     most: dict[int, int] = {}
     for event in events:
         if event["event"] == "nodes" and event["step"] == "ray":
             for node in event["nodes"]:
                 group = group_of.get(node, 0)
                 most[group] = max(most.get(group, 0), event["gpus"])
-    return sum(most.get(group_of.get(node, 0), 0) for node in [*start["nodes"], *start.get("spares", [])])
+    return sum(most.get(group_of.get(node, 0), 0) for node in [*start["nodes"], *spares])
 
 
 def _split_starts(events: Sequence[Event]) -> list[Sequence[Event]]:

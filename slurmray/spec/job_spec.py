@@ -28,7 +28,7 @@ from slurmray.spec.prepare_and_services import Prepare, Service
 from slurmray.spec.preset import Preset, allow_name
 from slurmray.spec.ray_section import Ray, check_debug
 from slurmray.spec.runtimes import RUNTIMES
-from slurmray.spec.slurm_section import Model, SlurmOptions
+from slurmray.spec.slurm_section import Component, GroupBase, Model, SlurmOptions
 from slurmray.spec.types import MAX_VARIABLES, Count, EnvName, Integer, Line, Program, Text, find_duplicates
 from slurmray.spec.validation_errors import list_problems
 
@@ -330,8 +330,8 @@ class JobSpec(Model):
     @classmethod
     def _check_node_loss(cls, value: str, info: ValidationInfo) -> str:
         # Seen with Slurm 22.05 and 24.11 when a node is set DOWN, even with --no-kill in each component.
-        if value != "fail" and "slurm" in info.data and info.data["slurm"].groups:
-            raise ValueError("Slurm ends a job with groups when it loses one of its nodes; use fail")
+        if value == "continue" and "slurm" in info.data and info.data["slurm"].groups:
+            raise ValueError("Slurm ends a job with groups when it loses one of its nodes; use restart")
         is_fixed = "restart" in info.data and info.data["restart"].min_nodes is None
         if value != "restart" and "restart" in info.data and not is_fixed:
             raise ValueError("restart.min_nodes needs restart; set it to restart, or leave min_nodes out")
@@ -341,7 +341,7 @@ class JobSpec(Model):
     @classmethod
     def _check_spares(cls, value: int, info: ValidationInfo) -> int:
         if value and "slurm" in info.data and info.data["slurm"].groups:
-            raise ValueError("a job with groups has no spare nodes yet; leave it out")
+            raise ValueError("each group has its own; set it in slurm.groups")
         return value
 
     @field_validator("restart")
@@ -350,8 +350,6 @@ class JobSpec(Model):
         if "slurm" not in info.data:
             return value
         slurm, wrong = info.data["slurm"], []
-        if slurm.groups and value.exit_codes:
-            wrong.append("exit_codes: a job with groups starts no trainer again; use requeue.exit_code")
         if slurm.groups and value.min_nodes:
             wrong.append("min_nodes: the groups of a job have fixed numbers of nodes; leave it out")
         elif value.min_nodes and value.min_nodes > slurm.nodes:
@@ -426,7 +424,16 @@ class JobSpec(Model):
     @property
     def outlives_nodes(self) -> bool:
         """Whether the job goes on when Slurm marks one of its nodes down."""
-        return self.on_node_loss != "fail" or self.spares > 0
+        return not self.slurm.groups and (self.on_node_loss != "fail" or self.spares > 0)
+
+    @property
+    def spare_nodes(self) -> int:
+        """Number of all spare nodes."""
+        return sum(map(self.spares_of, self.slurm.components))
+
+    def spares_of(self, component: Component) -> int:
+        """Number of spare nodes of a component of the job."""
+        return component.spares if isinstance(component, GroupBase) else self.spares
 
     @property
     def may_resume(self) -> bool:

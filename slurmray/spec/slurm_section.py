@@ -19,7 +19,7 @@ from pydantic import (
 
 from slurmray.errors import UsageError
 from slurmray.slurm import syntax
-from slurmray.spec.types import Count, Flag, Line, Switch, find_duplicates, pattern, shown
+from slurmray.spec.types import Count, Flag, Integer, Line, Switch, find_duplicates, pattern, shown
 
 
 class Model(BaseModel):
@@ -144,6 +144,8 @@ class GroupBase(Component):
 
     name: Annotated[Line, AfterValidator(_check_group_name), pattern(f"^{_GROUP_NAME}$")]
     """Name. In Ray, each of the nodes has 1 of the resource `group:NAME`."""
+    spares: Integer = Field(default=0, ge=0)
+    """Nodes of the group in addition to `nodes`, which take the place of its nodes that fail."""
 
 
 class SlurmBase(Component):

@@ -49,6 +49,30 @@ print(json.dumps([offers, places, facts]))
 """
 
 
+SPARE = """
+slurm:
+  mem: 1G
+  cpus_per_task: 1
+  groups:
+    - {name: head}
+    - {name: gpu, spares: 1, gpus_per_node: 8}
+on_node_loss: restart
+restart: {grace: 1}
+"""
+# Ends Ray on the second node in the first start, and prints what the nodes offer in the next one.
+LOSES_A_NODE = """
+import json, os, time, ray
+ray.init(logging_level="warning")
+@ray.remote(resources={"group:gpu": 1}, max_retries=0)
+def end():
+    os.kill(os.getppid(), 9)
+if os.environ["SLURMRAY_RESTART"] == "0":
+    end.remote()
+    time.sleep(600)
+print(json.dumps([{row["NodeName"]: row["Resources"].get("GPU", 0) for row in ray.nodes()}]))
+"""
+
+
 @pytest.fixture(scope="module", params=["own", pytest.param("trixie", marks=pytest.mark.full)])
 def cluster(podman_layout: Layout, archive: Path, request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
     """Three hosts with Podman, with this machine's Slurm and with 24.11."""
@@ -97,6 +121,25 @@ def test_attach_and_scancel(jobs: Jobs, tmp_path: Path) -> None:
     assert "\nsaves\n" in ended.log, ended.log
     assert "\nsaved\n" in ended.log, ended.log
     assert ended.last_line == "done: trainer exited with 3"
+
+
+def test_a_spare_node_of_a_group(jobs: Jobs) -> None:
+    (jobs.folder / "train.py").write_text(LOSES_A_NODE)
+    job = jobs.run(SPARE, ["python3", "train.py"])
+    assert job.code == "0:0", job.log
+    (head, lost), (spare,) = job.events[0]["nodes"], job.events[0]["spares"]
+    assert f"; {spare} takes the place of {lost}\n" in job.log, job.log
+    (offers,) = json.loads(next(line for line in job.log.splitlines() if line.startswith("[{")))
+    assert offers == {head: 0, spare: 8}
+
+
+@pytest.mark.full
+def test_a_finding_of_a_node_of_a_group(jobs: Jobs) -> None:
+    setup = "setup: '[[ $SLURMD_NODENAME != node2 ]]'\n"
+    job = jobs.run(SPARE + setup, ["bash", "-c", "echo $NNODES of $SLURMRAY_RESTART"])
+    assert job.code == "0:0", job.log
+    assert "node3 takes the place of node2" in job.log
+    assert "\n1 of 0\n" in job.log
 
 
 @pytest.mark.full

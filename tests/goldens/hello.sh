@@ -27,7 +27,7 @@
   "version": "0.1.0",
   "render_again": "slurmray render examples/hello.yaml",
   "groups": [
-    {"name": "", "nodes": 2, "gpus_per_node": 8, "cpus_per_node": 4}
+    {"name": "", "nodes": 2, "spares": 0, "gpus_per_node": 8, "cpus_per_node": 4}
   ],
   "slurm_counts_gpus": true,
   "only_checks": false,
@@ -35,7 +35,6 @@
   "temp_dir": "/tmp",
   "setup": "",
   "preflight": "fail",
-  "spares": 0,
   "on_node_loss": "fail",
   "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
   "requeue": {"max": 0, "exit_code": 0},

@@ -73,12 +73,16 @@ class NodeContext:
     @property
     def group(self) -> "Group":
         """The group of this node."""
-        return self.settings["groups"][nodes.group_number(self.settings, self.rank)]
+        return self.settings["groups"][self._group_number]
 
     @property
     def cpus(self) -> int:
         """CPUs of the job on this node."""
-        return self.job["cpus"][nodes.group_number(self.settings, self.rank)]
+        return self.job["cpus"][self._group_number]
+
+    @property
+    def _group_number(self) -> int:
+        return nodes.group_number(self.settings, self.rank, self.job["spares_of_groups"])
 
     @property
     def ray_nodes(self) -> "List[str]":

@@ -42,9 +42,9 @@ def find_components(settings: "Settings", nodes: "List[str]") -> "List[Component
         if component is not parts[0]:
             argv = ["scontrol", "show", "hostnames", component.env["SLURM_JOB_NODELIST"]]
             component.nodes = _read_output(argv, 20).split()
-        _check(component, settings["spares"], settings["render_again"])
+        _check(component, settings["render_again"])
     count = sum(len(component.nodes) for component in parts)
-    wanted = settings["spares"] + sum(group["nodes"] for group in groups)
+    wanted = sum(group["nodes"] + group["spares"] for group in groups)
     if count != wanted:
         message = "scontrol show hostnames found %d nodes, the script is for %d. See its messages above"
         raise job_errors.JobError("config", message % (count, wanted))
@@ -67,7 +67,7 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
     if attempt is None:
         attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
     run_dir = paths.expand_in_batch("run_dir", settings["run_dir"])
-    nodes = [node for component in parts for node in component.nodes]
+    nodes = [node for part in parts for node in part.nodes[: part.group["nodes"]]]
     return {
         "id": number,
         "name": env.get("SLURM_JOB_NAME", ""),
@@ -77,8 +77,9 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
         "restart": 0,
         "restarts_before": 0,
         "batch_host": nodes[0],
-        "nodes": nodes[: len(nodes) - settings["spares"]],
-        "spares": nodes[len(nodes) - settings["spares"] :],
+        "nodes": nodes,
+        "spares": [node for part in parts for node in part.nodes[part.group["nodes"] :]],
+        "spares_of_groups": [part.group["spares"] for part in parts],
         "cpus": [component.cpus for component in parts],
         "grace": _grace(settings["stop"]["grace"], config, log),
         "slurmd_port": int(config.get("SlurmdPort", "").partition("-")[0] or SLURMD_PORT),
@@ -93,12 +94,12 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
     }
 
 
-def _check(component: Component, spares: int, render_again: str) -> None:
+def _check(component: Component, render_again: str) -> None:
     """Check that the allocation has the nodes and CPUs of a group."""
     group = component.group
     place = " in group " + group["name"] if group["name"] else ""
     for name, given, wanted, option in (
-        ("node", int(component.env["SLURM_JOB_NUM_NODES"]) - spares, group["nodes"], "--nodes"),
+        ("node", int(component.env["SLURM_JOB_NUM_NODES"]) - group["spares"], group["nodes"], "--nodes"),
         ("CPU", component.cpus, group["cpus_per_node"] or component.cpus, "--cpus-per-task"),
     ):
         if given == wanted:

@@ -83,8 +83,14 @@ def _next_start(
         failed=healthy.failed,
         text=healthy.describe(run.controller, outcome, job["nodes"]),
     )
-    token = os.urandom(32).hex()
-    return dict(job, nodes=healthy.nodes, spares=healthy.spares, restart=healthy.restarts, token=token)  # type: ignore[return-value]
+    return {
+        **job,
+        "nodes": healthy.nodes,
+        "spares": healthy.spares,
+        "spares_of_groups": healthy.spares_of_groups,
+        "restart": healthy.restarts,
+        "token": os.urandom(32).hex(),
+    }
 
 
 def _catch_signals(requests: Requests) -> loop.Loop:

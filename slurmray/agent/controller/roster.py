@@ -3,6 +3,7 @@
 Without I/O. docs/guides/requeue.md describes it to users.
 """
 
+from .. import nodes
 from .host_list import and_names
 from .outcome import failure_of
 from .state import UNFIT
@@ -26,9 +27,15 @@ class Roster:
 
     def __init__(self, settings: "Settings", job: "Job") -> None:
         self._settings = settings
-        self._size = self._wanted = len(job["nodes"])  # of the next start, and of one with enough nodes
-        self._fewer = [int(number) for number in settings.get("fewer_nodes", {})]
+        self._wanted = [group["nodes"] for group in settings["groups"]]  # of each group
+        self._sizes = self._wanted  # of the next start
+        # Less than that is possible only without groups.
+        self._possible = [self._wanted, *([int(number)] for number in settings.get("fewer_nodes", {}))]
         self._healthy = [*job["nodes"], *job["spares"]]
+        counts = job["spares_of_groups"]
+        self._group_of = {
+            node: nodes.group_number(settings, rank, counts) for rank, node in enumerate(self._healthy)
+        }
         self.allocated = len(self._healthy)  # nodes
         self._last: "Tuple[str, float]" = ("", 0.0)  # why the trainer was started again, and when
         self._without_process: "List[str]" = []  # hosts that are up: better than none
@@ -57,12 +64,12 @@ class Roster:
         if not state.has_trained and len(healthy) == len(self._healthy):
             return False  # no other node can help
         self._without_process += _list_without_process(controller, blamed)
-        if len(healthy) < self._wanted:
+        if self._find_lack(healthy, self._wanted):
             healthy += [node for node in self._without_process if node not in healthy]
-        size = max((number for number in [*self._fewer, self._wanted] if number <= len(healthy)), default=0)
+        sizes = [sizes for sizes in self._possible if not self._find_lack(healthy, sizes)]
         last, then = self._last
-        if not size:
-            self.refusal = "%d of %d nodes are left" % (len(healthy), self._wanted)
+        if not sizes:
+            self.refusal = self._find_lack(healthy, self._wanted)
             outcome.text += "; " + TOO_FEW
         elif state.has_trained and self.restarts == limits["max"]:
             self.refusal = "restart.max is %d" % limits["max"]
@@ -70,7 +77,7 @@ class Roster:
             times = now - then, limits["window"]
             self.refusal = "the same has happened %d s after the last restart; restart.window is %d s" % times
         else:
-            self._healthy, self._size = healthy, size
+            self._healthy, self._sizes = healthy, max(sizes)
             self._without_process = [node for node in self._without_process if node not in healthy]
             if state.has_trained:
                 self.restarts += 1
@@ -81,7 +88,8 @@ class Roster:
     def _is_wanted(self, controller: "Controller", outcome: "Outcome") -> bool:
         """Whether the job spec asks for another start after this end."""
         if not controller.state.has_trained:
-            return bool(self._settings["spares"] or self._fewer) and outcome.kind in OF_NODES
+            has_others = self.allocated > sum(self._wanted) or len(self._possible) > 1
+            return has_others and outcome.kind in OF_NODES
         if outcome.source == "trainer":
             return outcome.code in self._settings["restart"]["exit_codes"]
         is_lost = outcome.kind == "node_lost" and failure_of(controller.state) is not None
@@ -90,12 +98,32 @@ class Roster:
     @property
     def nodes(self) -> "List[str]":
         """The nodes of the next start, the head node first."""
-        return self._healthy[: self._size]
+        groups = zip(self._split(self._healthy), self._sizes)
+        return [node for members, size in groups for node in members[:size]]
 
     @property
     def spares(self) -> "List[str]":
         """The nodes that wait for one of these to fail."""
-        return self._healthy[self._size :]
+        groups = zip(self._split(self._healthy), self._sizes)
+        return [node for members, size in groups for node in members[size:]]
+
+    @property
+    def spares_of_groups(self) -> "List[int]":
+        """How many of them each group has."""
+        return [len(members) - size for members, size in zip(self._split(self._healthy), self._sizes)]
+
+    def _split(self, healthy: "List[str]") -> "List[List[str]]":
+        """The nodes of each group."""
+        numbers = range(len(self._wanted))
+        return [[node for node in healthy if self._group_of[node] == number] for number in numbers]
+
+    def _find_lack(self, healthy: "List[str]", sizes: "List[int]") -> str:
+        """What is missing for a start, in words; "" if nothing is. sizes: its nodes of each group."""
+        for group, members, size in zip(self._settings["groups"], self._split(healthy), sizes):
+            if len(members) < size:
+                place = " in group " + group["name"] if group["name"] else ""
+                return "%d of %d nodes are left%s" % (len(members), size, place)
+        return ""
 
     def describe(self, controller: "Controller", outcome: "Outcome", before: "List[str]") -> str:
         """Why there is another start, and on which nodes. before: the nodes of the one that failed."""
@@ -104,7 +132,7 @@ class Roster:
         where = "on the same nodes"
         if len(self.nodes) != len(before):
             parts = [word + and_names(names) for word, names in (("without ", gone), ("with ", new)) if names]
-            where = "on %d of %d nodes, %s" % (len(self.nodes), self._wanted, ", ".join(parts))
+            where = "on %d of %d nodes, %s" % (len(self.nodes), sum(self._wanted), ", ".join(parts))
         elif new:
             verb = "takes" if len(new) == 1 else "take"
             where = "%s %s the place of %s" % (and_names(new), verb, and_names(gone))

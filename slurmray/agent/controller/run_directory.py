@@ -40,6 +40,7 @@ def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:
         spares=job["spares"],
         nodes_text=job_log.counted(len(job["nodes"]), "node"),
         components=[group["nodes"] for group in settings["groups"]],
+        spares_of_components=job["spares_of_groups"],
         ray_nodes=0 if settings["only_checks"] else settings["ray"]["nodes"],
         head=job["nodes"][0],
         run_dir=run_dir,

@@ -45,7 +45,8 @@ class Step:
 def start_steps(text: str, job: "Job", parts: "List[Component]") -> "List[Step]":
     """Start one task on every node, and send each the script. parts: the components of the job."""
     settings = script_parts.read_settings(text)
-    options = ["--no-kill"] if settings["on_node_loss"] != "fail" or settings["spares"] else []
+    has_spares = any(group["spares"] for group in settings["groups"])
+    options = ["--no-kill"] if settings["on_node_loss"] != "fail" or has_spares else []
     options += container_options(settings, job, settings["container"]["image"])
     agent = script_parts.read_agent(text)
     sent = text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))

@@ -100,7 +100,7 @@ class NodeAgent(NodeApi):
         self.settings = script_parts.read_start_settings(self.text, len(job["nodes"]))
         self._rank = [*job["nodes"], *job["spares"]].index(self.name)
         self.is_head = self._rank == 0
-        number = nodes.group_number(self.settings, self._rank)
+        number = nodes.group_number(self.settings, self._rank, job["spares_of_groups"])
         self.group, self.cpus = self.settings["groups"][number], job["cpus"][number]
         self.env["SLURM_JOB_ID"] = job["id"]  # of the job, not of a component of it
         self.container_name = paths.container_name(job["id"], job["attempt"], self.name)

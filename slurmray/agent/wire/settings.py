@@ -120,6 +120,7 @@ if TYPE_CHECKING:
 
         name: str  # "" without groups
         nodes: int
+        spares: int  # nodes in addition
         gpus_per_node: int
         cpus_per_node: int  # 0: as many as Slurm allocates
 
@@ -135,7 +136,6 @@ if TYPE_CHECKING:
         temp_dir: str
         setup: str
         preflight: str  # "fail", "warn", "none"
-        spares: int  # nodes in addition to those of `groups`
         on_node_loss: str  # "fail", "continue", "restart"
         restart: Restart
         requeue: Requeue
@@ -168,7 +168,8 @@ if TYPE_CHECKING:
         chances: int  # remaining restarts
         batch_host: str  # name of the node with the controller
         nodes: List[str]  # the head node first
-        spares: List[str]  # nodes that wait for one of these to fail
+        spares: List[str]  # nodes that wait for one of these to fail, in the order of their groups
+        spares_of_groups: List[int]  # how many of them each group has
         cpus: List[int]  # of each node, by group
         grace: int  # seconds
         slurmd_port: int

@@ -158,7 +158,7 @@ def main():
 
 def group(nodes: int, gpus: int, name: str = "") -> dict[str, Any]:
     """Return a group of nodes, as in the settings."""
-    return {"name": name, "nodes": nodes, "gpus_per_node": gpus, "cpus_per_node": 0}
+    return {"name": name, "nodes": nodes, "spares": 0, "gpus_per_node": gpus, "cpus_per_node": 0}
 
 
 SETTINGS: dict[str, Any] = {
@@ -171,7 +171,6 @@ SETTINGS: dict[str, Any] = {
     "temp_dir": "/tmp",
     "setup": "",
     "preflight": "fail",
-    "spares": 0,
     "on_node_loss": "fail",
     "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
     "requeue": {"max": 0, "exit_code": 0},
@@ -234,6 +233,7 @@ JOB: dict[str, Any] = {
     "batch_host": "gpu-1",
     "nodes": ["gpu-1"],
     "spares": [],
+    "spares_of_groups": [0],
     "cpus": [4],
     "grace": 10,
     "slurmd_port": 1,
@@ -409,6 +409,7 @@ class Cluster:
         this_job = this_job or job()
         this_job["nodes"] = [name for name in self.names if name not in this_job["spares"]]
         spec["ray"]["nodes"] = spec["ray"].get("nodes") or len(this_job["nodes"])
+        this_job["spares_of_groups"] = [len(this_job["spares"])]
         if len(spec["groups"]) == 1:
             spec["groups"][0]["nodes"] = len(this_job["nodes"])
         for rank, name in enumerate(self.names):

@@ -53,7 +53,6 @@ class Cluster(Actions):
             "render_again": "slurmray render",
             "only_checks": False,
             "setup": "",
-            "spares": spares,
             "on_node_loss": "fail",
             "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
             "requeue": {"max": 0, "exit_code": 0},
@@ -63,10 +62,11 @@ class Cluster(Actions):
             "services": [],
             "ray": {"nodes": nodes},
             "container": {"runtimes": ["podman"], "command": "", "image": "a/b:1", "step_args": []},
-            "groups": [{}],
+            "groups": [{"name": "", "nodes": nodes, "spares": spares}],
             **settings,
         }
         self.job: Any = {"nodes": self.nodes[:nodes], "spares": self.nodes[nodes:], "grace": 10, "chances": 0}
+        self.job["spares_of_groups"] = [spares]
         self.job.update(batch_host=head, id="9", attempt=0, restart=0, name_for_commands="9")
         self.log = RecordedLog()
         self.controller = Controller(

@@ -249,5 +249,20 @@ def test_spare_nodes_are_nodes_of_the_allocation_alone() -> None:
     assert "\n#SBATCH --nodes=3\n" in text
     assert "\n#SBATCH --no-kill\n" in text, "else Slurm ends the job with the first node"
     settings = read_settings(text)
-    assert (settings["groups"][0]["nodes"], settings["trainer"]["nnodes"], settings["spares"]) == (2, 2, 1)
+    (group,) = settings["groups"]
+    assert (group["nodes"], group["spares"], settings["trainer"]["nnodes"]) == (2, 1, 2)
     assert "#SBATCH --no-kill" not in hello(slurm={"nodes": 2})
+
+
+def test_spare_nodes_of_groups() -> None:
+    head = {"name": "head", "spares": 1}
+    text = hello(slurm={"groups": [head, {"name": "gpu", "nodes": 4, "spares": 2, "gpus_per_node": 8}]})
+    assert re.findall("^#SBATCH (?:--nodes=.*|hetjob)$", text, re.MULTILINE) == [
+        "#SBATCH --nodes=2",
+        "#SBATCH hetjob",
+        "#SBATCH --nodes=6",
+    ]
+    assert "#SBATCH --no-kill" not in text, "Slurm ends the job all the same"
+    settings = read_settings(text)
+    assert [(group["nodes"], group["spares"]) for group in settings["groups"]] == [(1, 1), (4, 2)]
+    assert settings["trainer"]["nnodes"] == 4

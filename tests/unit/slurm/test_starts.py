@@ -113,6 +113,8 @@ def test_nodes_of_several_groups() -> None:
     begin = start(0, nodes, components=[1, 3])
     events = [begin, in_ray(5, "cpu1", gpus=0), in_ray(6, "gpu2", gpus=4)]
     assert list_starts(events, T0 + 10)[0].gpus == 12
+    more = start(0, nodes, spares=("cpu2", "gpu4"), components=[1, 3], spares_of_components=[1, 1])
+    assert list_starts([more, *events[1:]], T0 + 10)[0].gpus == 16
     huge = [start(0, nodes, components=[0, 2**31 - 1]), in_ray(5, "gpu1", gpus=4)]
     assert list_starts(huge, T0 + 10)[0].gpus == 16
 

@@ -536,11 +536,10 @@ def test_gpus_of_groups(
         ({"groups": [{"nodes": 1}, GPU_NODES]}, {}, "slurm.groups, item 1, name: is required"),
         ({"groups": [CPU_HEAD, GPU_NODES]}, {"ray": {"gpus_per_node": 8}}, "gpus_per_node is of all nodes"),
         ({"groups": [CPU_HEAD, GPU_NODES]}, {"on_node_loss": "continue"}, "on_node_loss: Slurm ends a job"),
-        ({"groups": [CPU_HEAD, GPU_NODES]}, {"spares": 1}, "spares: a job with groups has no spare nodes"),
         (
             {"groups": [CPU_HEAD, GPU_NODES]},
-            {"restart": {"exit_codes": [85]}},
-            "restart: exit_codes: a job with groups starts no trainer again",
+            {"spares": 1},
+            "spares: each group has its own; set it",
         ),
         (
             {"groups": [CPU_HEAD, GPU_NODES]},

@@ -480,7 +480,7 @@ def test_nodes_hear_whether_the_trainer_succeeded(code: int, tmp_path: Path) -> 
 def test_settings_of_a_start_on_fewer_nodes() -> None:
     spec = {"slurm": {"nodes": 3}, "on_node_loss": "restart", "restart": {"min_nodes": 1}}
     text = render_script(make_plan(JobSpec.model_validate(spec)))
-    job: Any = {"nodes": ["node2", "node3"], "spares": []}
+    job: Any = {"nodes": ["node2", "node3"], "spares": [], "spares_of_groups": [0]}
     run = JobRun(text, job, [], RecordedLog(), CallQueue(), Requests(), Loop(print))
     assert run.controller.settings["ray"]["nodes"] == 2
 
@@ -489,7 +489,13 @@ def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.Monkey
     """srun prints why, and nobody else would notice."""
     monkeypatch.setattr(parts, "story_command", lambda *_: ["bash", "-c", "exit 1"])
     text = render_script(make_plan(JobSpec()))
-    job: Any = {"nodes": ["node1"], "spares": [], "batch_host": "node2", "run_dir": "/nowhere"}
+    job: Any = {
+        "nodes": ["node1"],
+        "spares": [],
+        "spares_of_groups": [0],
+        "batch_host": "node2",
+        "run_dir": "/nowhere",
+    }
     component: Any = SimpleNamespace(record="")
     run = JobRun(text, job, [component], RecordedLog(), CallQueue(), Requests(), Loop(print))
     seen: list[int] = []

@@ -99,14 +99,57 @@ def test_log_of_a_start_on_fewer_nodes(spares: int, lost: set[str], text: str) -
     assert describe(cluster, roster).endswith(text)
 
 
+GROUPS = [{"name": "cpu", "nodes": 1, "spares": 1}, {"name": "gpu", "nodes": 2, "spares": 2}]
+
+
+@pytest.mark.parametrize(
+    ("unfit", "nodes", "left", "counts"),
+    [
+        ("3", "125", "46", [1, 1]),
+        ("1", "423", "56", [0, 2]),
+        ("126", "435", "", [0, 0]),
+    ],
+)
+def test_groups(unfit: str, nodes: str, left: str, counts: list[int]) -> None:
+    """Nodes 1 and 4 are in the first group, the others in the second one."""
+    cluster = Cluster(nodes=3, spares=3, groups=GROUPS)
+    cluster.job["spares_of_groups"] = [1, 2]
+    roster = Roster(cluster.controller.settings, cluster.controller.job)
+    cluster.receive_from_all("started", step="0")
+    find(cluster, *(f"node{number}" for number in unfit))
+    assert cluster.wait(20)
+    assert restarts(cluster, roster)
+    assert "".join(node[-1] for node in roster.nodes) == nodes
+    assert "".join(node[-1] for node in roster.spares) == left
+    assert roster.spares_of_groups == counts
+
+
+def test_a_group_with_too_few_nodes() -> None:
+    cluster = Cluster(nodes=3, spares=3, groups=GROUPS)
+    cluster.job["spares_of_groups"] = [1, 2]
+    roster = Roster(cluster.controller.settings, cluster.controller.job)
+    cluster.receive_from_all("started", step="0")
+    find(cluster, "node1", "node4")
+    assert cluster.wait(20)
+    assert not restarts(cluster, roster)
+    assert roster.refusal == "0 of 1 nodes are left in group cpu"
+
+
+def find(cluster: Cluster, *unfit: str) -> None:
+    """Findings of these nodes, and none of the others."""
+    row = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
+    for node in cluster.nodes:
+        if node in unfit:
+            cluster.receive(node, "finding", kind="preflight", **row)
+            cluster.receive(node, "unfit")
+        else:
+            cluster.receive(node, "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
+
+
 def test_a_finding_before_the_first_start_on_fewer_nodes() -> None:
     cluster, roster = with_spares(0, on_node_loss="restart", fewer_nodes={"2": {}})
     cluster.receive_from_all("started", step="0")
-    row = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
-    cluster.receive("node1", "finding", kind="preflight", **row)
-    cluster.receive("node1", "unfit")
-    for other in ("node2", "node3"):
-        cluster.receive(other, "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
+    find(cluster, "node1")
     assert cluster.wait(20)
     assert restarts(cluster, roster)
     assert (roster.nodes, roster.restarts) == (["node2", "node3"], 0)

@@ -118,6 +118,7 @@ class NodeProcess:
             "batch_host": nodes[0],
             "nodes": list(nodes),
             "spares": [],
+            "spares_of_groups": [0],
             "cpus": [1],
             "grace": 5,
             "slurmd_port": 1,
