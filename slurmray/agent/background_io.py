@@ -34,6 +34,13 @@ class CallQueue:
                 pass
 
 
+def call(function: "Callable[[], None]", seconds: float) -> None:
+    """Call a function that a file system may stall, and wait at most so many seconds. OSError is ignored."""
+    calls = CallQueue()
+    calls.submit(function)
+    calls.finish(seconds)
+
+
 class PipeWriter:
     """Writes to a descriptor in a thread, in the order of `send`.
 

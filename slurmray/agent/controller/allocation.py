@@ -25,7 +25,8 @@ class Component:
     def __init__(self, group: "Group", env: "Dict[str, str]") -> None:
         self.group = group
         self.env = env
-        self.nodes: "List[str]" = []
+        self.nodes: "List[str]" = []  # that of the batch script first
+        self.in_order: "List[str]" = []  # of the tasks of a step
         self.cpus = _cpus(group, env)  # of each node
         self.record = ""
 
@@ -38,10 +39,9 @@ def find_components(settings: "Settings", nodes: "List[str]") -> "List[Component
         for number, group in enumerate(groups)
     ]
     for component in parts:
-        component.nodes = nodes
-        if component is not parts[0]:
-            argv = ["scontrol", "show", "hostnames", component.env["SLURM_JOB_NODELIST"]]
-            component.nodes = _read_output(argv, 20).split()
+        argv = ["scontrol", "show", "hostnames", component.env["SLURM_JOB_NODELIST"]]
+        component.in_order = _read_output(argv, 20).split()
+        component.nodes = nodes if component is parts[0] else component.in_order
         _check(component, settings["render_again"])
     count = sum(len(component.nodes) for component in parts)
     wanted = sum(group["nodes"] + group["spares"] for group in groups)

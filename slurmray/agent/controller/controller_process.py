@@ -6,7 +6,7 @@ import subprocess
 import time
 import traceback
 
-from .. import background_io, inherited, job_errors, job_log, loop, script_parts, signals
+from .. import background_io, heartbeat, inherited, job_errors, job_log, loop, script_parts, signals
 from . import allocation, requeue, roster, run_directory
 from .job_run import JobRun
 from .outcome import Outcome
@@ -66,9 +66,21 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     log.finish()
     if job and script_parts.has_function(text, "site_epilogue"):
         argv = script_parts.story_command(text, "site_epilogue", job["run_dir"], str(outcome.code))
-        subprocess.call(argv, stdin=subprocess.DEVNULL)
+        _run_epilogue(argv, job["run_dir"])
     signals.ignore()
     return outcome.code
+
+
+def _run_epilogue(argv: "List[str]", run_dir: str) -> None:
+    """Run the site's commands. Without heartbeats a worker that was cut off would end the job meanwhile."""
+    files = background_io.CallQueue()
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    while process.poll() is None:
+        files.submit(lambda: run_directory.write_heartbeat(run_dir))
+        try:
+            process.wait(heartbeat.INTERVAL)
+        except subprocess.TimeoutExpired:
+            pass
 
 
 def _next_start(

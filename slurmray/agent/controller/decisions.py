@@ -107,7 +107,7 @@ class Controller:
         self.not_ready: "List[Tuple[str, str]]" = []  # (node, why)
         self._heartbeat = heartbeat.Timer()
         self._ask = 0.0  # when to ask hosts without heartbeats again
-        self._slurmctld_answered = float("-inf")
+        self._answered = float("-inf")  # when another host, or slurmctld, last did
         self._unfit_until = 0.0
         self._is_unfit_late = False  # a finding came after `checked`: it is about image or container
         self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
@@ -220,9 +220,9 @@ class Controller:
 
     def on_answer(self, host: str, now: float) -> None:
         """Note that a host, or SLURMCTLD, has answered: see Actions.find_answers."""
-        if host == SLURMCTLD:
-            self._slurmctld_answered = now
-        else:
+        if host != self.job["batch_host"]:
+            self._answered = now
+        if host != SLURMCTLD:
             self.monitor.host_answers(host, now)
 
     def on_signal(self, name: str, now: float) -> None:
@@ -546,7 +546,7 @@ class Controller:
             return
         host = self.job["batch_host"]
         others = [node for node in self.nodes.values() if node.name != host]
-        is_cut_off = now - self._slurmctld_answered > heartbeat.ANSWER_WAIT + ASK_INTERVAL
+        is_cut_off = now - self._answered > heartbeat.ANSWER_WAIT + ASK_INTERVAL
         if is_cut_off and host not in lost and all(node.is_over or node.name in lost for node in others):
             text = "no heartbeat from any other node, and slurmctld does not answer. Has it lost its network?"
             if not self.state.failure:

@@ -9,7 +9,7 @@ import threading
 from .. import background_io, command_runner, heartbeat, job_log, loader, paths, script_parts, signals
 from ..nodes import places
 from ..wire import codec
-from . import step_environment
+from . import run_directory, step_environment
 from .decisions import SLURMCTLD, Actions, Controller
 from .outcome import outcome_of
 from .step import container_options, start_steps
@@ -34,6 +34,7 @@ CANCEL_INTERVAL = 0.5  # seconds between two looks for `slurmray cancel --now`
 SERVICE_WAIT = 2.0  # seconds for the steps of services to end after the others
 OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
 CONNECT_TIMEOUT = 1.0  # seconds
+LOG_WAIT = 20.0  # seconds, for a log in the run directory
 PING_TIMEOUT = 2.0  # seconds for slurmctld
 
 
@@ -195,7 +196,8 @@ class JobRun(Actions):
 
     def _show_log(self, name: str) -> None:
         path = os.path.join(self.job["run_dir"], "logs", name + ".log")
-        lines = paths.last_lines(path, LOG_LINES)
+        lines: "List[str]" = []
+        background_io.call(lambda: lines.extend(paths.last_lines(path, LOG_LINES)), LOG_WAIT)
         if lines:
             self.log.write("last lines of %s:" % path)
             self.log.write_raw("".join(line + "\n" for line in lines))
@@ -283,14 +285,7 @@ class JobRun(Actions):
         self._files.submit(start)  # the run directory may be slow
 
     def write_heartbeat_file(self) -> None:
-        path = os.path.join(self.job["run_dir"], "heartbeat")
-        line = "%.1f\n" % self.clock.now()
-
-        def write() -> None:
-            with open(path, "w", opener=paths.own_file) as file:
-                file.write(line)
-
-        self._files.submit(write)
+        self._files.submit(functools.partial(run_directory.write_heartbeat, self.job["run_dir"]))
 
     def mark_done(self, name: str) -> None:
         self.job["done_before"].append(name)  # for a restart

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 
-from .. import command_runner, paths
+from .. import background_io, command_runner, paths
 from .decisions import UNFIT
 from .host_list import and_names, host_list
 from .outcome import failure_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Of `sinfo`: name and state of each node, and what jobs may ask of it.
 NODES_FORMAT = "--format=%N %t %c %m %G %f"
+FILE_WAIT = 20.0  # seconds, for a file in the run directory
 # Its short states, without marks like ~ of a node that Slurm can boot. One that does not answer has a *.
 USABLE = ("idle", "alloc", "mix", "comp", "plnd", "resv")
 
@@ -42,8 +43,9 @@ def find_reason(
     # Without the nodes that a finding is about, the next attempt may succeed.
     is_of_nodes = outcome.kind == "node_lost" or (outcome.kind in UNFIT and excluded)
     # The nodes were fit when the job started.
-    is_of_nodes = is_of_nodes or (job["restart"] > 0 and outcome.kind in OF_NODES)
-    return str(failure) if failure and is_of_nodes and job["chances"] > 0 else ""
+    is_late = job["restart"] > 0 and outcome.kind in OF_NODES
+    is_wanted = is_late or (failure and is_of_nodes)
+    return str(failure or outcome.text) if is_wanted and job["chances"] > 0 else ""
 
 
 def choose_excluded(
@@ -90,16 +92,23 @@ def requeue_if_wanted(
     if not reason:
         return
     if is_by_trainer:
-        try:
-            path = os.path.join(job["run_dir"], "requeue-requested")
+        path = os.path.join(job["run_dir"], "requeue-requested")
+        written: "List[str]" = []
+
+        def write() -> None:
             open(path, "w", opener=paths.own_file).close()
-        except OSError:
+            written.append(path)
+
+        background_io.call(write, FILE_WAIT)
+        if not written:
             log.write("cannot write to %s: the next attempt counts against requeue.max" % job["run_dir"])
+    if state.requests.is_stopping:  # meanwhile
+        return
     log.event("requeue", reason=reason, attempt=job["attempt"] + 1, without=excluded)
     if excluded:
         log.write("the next attempt leaves out " + and_names(excluded))
     number = job["name_for_commands"]
-    requests = [["requeue", number]]
+    requests = [["requeue", "Incomplete", number]]  # not what scancel has ended meanwhile
     if excluded:  # Slurm changes this only of a job that waits
         nodes = ",".join(filter(None, [_excluded_before(record), host_list(excluded)]))
         requests.append(["update", "JobId=" + number, "ExcNodeList=" + nodes])

@@ -26,6 +26,12 @@ MAX_EVENTS = 16 << 20  # bytes of an earlier attempt's events that are read
 RESTART = re.compile(rb'"event": "restart", "restart": (\d{1,9})[,}]')  # in a text the quotes are escaped
 
 
+def write_heartbeat(run_dir: str) -> None:
+    """Change the file by which nodes that get no messages see that the controller runs."""
+    with open(os.path.join(run_dir, "heartbeat"), "w", opener=paths.own_file) as file:
+        file.write("%.1f\n" % time.monotonic())
+
+
 def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:
     """Make the run directory of this attempt, and set what depends on it and on those of earlier attempts."""
     run_dir = job["run_dir"]

@@ -26,7 +26,7 @@ class Step:
     """
 
     def __init__(self, argv: "List[str]", env: "Dict[str, str]", job: str, nodes: "List[str]") -> None:
-        """Start srun. job: for scancel. nodes: of its tasks."""
+        """Start srun. job: for scancel. nodes: of its tasks, in their order."""
         self.job = job
         self.nodes = nodes
         self.number = ""  # Slurm's, for scancel; "": no task has started
@@ -53,10 +53,10 @@ def start_steps(text: str, job: "Job", parts: "List[Component]") -> "List[Step]"
     data = zlib.compress(sent.encode("utf-8", "surrogateescape"))
     steps = []
     for number, component in enumerate(parts):
-        nodes = [node for node in component.nodes if node in job["nodes"] or node in job["spares"]]
+        nodes = [node for node in component.in_order if node in job["nodes"] or node in job["spares"]]
         counts = [str(len(nodes)), str(component.cpus)]
         group = ["--het-group=%d" % number] if len(parts) > 1 else []
-        if nodes != component.nodes:  # some were set aside
+        if nodes != component.in_order:  # some were set aside
             group.append("--nodelist=" + ",".join(nodes))
         argv = script_parts.story_command(text, "start_step", *counts, *group, *options)
         env = step_environment.step_environment(component.env, text, component.record, number)

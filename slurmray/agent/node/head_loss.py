@@ -3,7 +3,7 @@
 import os
 import time
 
-from .. import command_runner, job_log
+from .. import background_io, command_runner, job_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SUCCESSORS = 6  # workers that may requeue or cancel the job when the head node is lost, in this order
 SUCCESSOR_WAIT = 10.0  # seconds by which each waits longer than the one before
-READ_TIMEOUT = 10.0  # seconds, for the run directory
+FILE_WAIT = 10.0  # seconds, for files in the run directory and the job's log
 ENDING_TIME = 60.0  # seconds in which a controller without a network ends, once it has noticed that
 
 
@@ -26,7 +26,9 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
     others = [node for node in [*job["nodes"], *job["spares"]] if node != head]
     message = "%s: no heartbeat from the head node %s for %d s. Has it lost power or its network?"
     message = message % (name, head, seconds)
-    job_log.write_stderr(job_log.log_line(job["started"], message).encode("utf-8", "surrogateescape"))
+    line = job_log.log_line(job["started"], message)
+    # The file system may be one of the head node.
+    background_io.call(lambda: job_log.write_stderr(line.encode("utf-8", "surrogateescape")), FILE_WAIT)
     if name not in others[:SUCCESSORS]:
         return
     heartbeats = _read_heartbeats(job)
@@ -41,8 +43,8 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
         return  # or this node cannot ask, as it is cut off
     if not heartbeats and does_head_answer():
         return  # the controller may run
-    _report(job, message)
-    if job["chances"] and _slurm(["scontrol", "requeue", job["name_for_commands"]]).code == 0:
+    background_io.call(lambda: _report(job, message), FILE_WAIT)
+    if job["chances"] and _slurm(["scontrol", "requeue", "Incomplete", job["name_for_commands"]]).code == 0:
         return
     if _is_job_running(job):  # another node may have requeued it
         _slurm(["scancel", job["name_for_commands"]])
@@ -56,15 +58,15 @@ def _read_heartbeats(job: "Job") -> "List[str]":
     """
     # Listing the folder makes a network file system look again.
     argv = ["/bin/sh", "-c", 'ls "$1" >/dev/null && cat "$1/heartbeat"', "sh", job["run_dir"]]
-    first = command_runner.run(argv, os.environ, READ_TIMEOUT, is_logged=False)
+    first = command_runner.run(argv, os.environ, FILE_WAIT, is_logged=False)
     time.sleep(SUCCESSOR_WAIT)
-    second = command_runner.run(argv, os.environ, READ_TIMEOUT, is_logged=False)
+    second = command_runner.run(argv, os.environ, FILE_WAIT, is_logged=False)
     return [] if first.code or second.code else [first.out, second.out]
 
 
 def _is_job_running(job: "Job") -> bool:
     argv = ["squeue", "--all", "--noheader", "--jobs=" + job["name_for_commands"], "--format=%T"]
-    return _slurm(argv).out.strip() == "RUNNING"
+    return "RUNNING" in _slurm(argv).out.split()  # a heterogeneous job has a line for each component
 
 
 def _report(job: "Job", message: str) -> None:

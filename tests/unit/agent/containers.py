@@ -268,7 +268,8 @@ def job(**changes: Any) -> dict[str, Any]:
 QUICK = {
     "INTERVAL = 5.0": "INTERVAL = 0.5",
     "SUCCESSOR_WAIT = 10.0": "SUCCESSOR_WAIT = 0.5",
-    "READ_TIMEOUT = 10.0": "READ_TIMEOUT = 0.5",
+    "FILE_WAIT = 10.0": "FILE_WAIT = 0.5",
+    "LOG_WAIT = 20.0": "LOG_WAIT = 1.0",
     "ENDING_TIME = 60.0": "ENDING_TIME = 0.5",
     "OUTPUT_WAIT = 10.0": "OUTPUT_WAIT = 1.0",
     "LOGS_WAIT = 4.0": "LOGS_WAIT = 1.0",

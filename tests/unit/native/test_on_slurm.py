@@ -49,7 +49,8 @@ def test_directives_and_settings(folder: Path) -> None:
     assert settings["setup"] == "module load podman"
     assert settings["run_dir"] == f"{folder}/runs/slurmray-runs"
     assert settings["requeue"] == {"max": 0, "exit_code": REQUEUE_EXIT_CODE}
-    assert (settings["groups"][0]["spares"], settings["on_node_loss"], settings["restart"]["max"]) == (1, "restart", 2)
+    (group,) = settings["groups"]
+    assert (group["spares"], settings["on_node_loss"], settings["restart"]["max"]) == (1, "restart", 2)
     assert settings["stop"] == {"lead": 40, "grace": 3, "signal": "USR2", "cancel_signal": "TERM"}
     assert settings["env_from_submitter"] == ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"]
     driver = ["-m", "slurmray.native.driver", f"{folder}/runs", VERSION, cloudpickle.__version__]
