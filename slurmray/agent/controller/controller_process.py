@@ -6,7 +6,17 @@ import subprocess
 import time
 import traceback
 
-from .. import background_io, heartbeat, inherited, job_errors, job_log, loop, script_parts, signals
+from .. import (
+    background_io,
+    command_runner,
+    heartbeat,
+    inherited,
+    job_errors,
+    job_log,
+    loop,
+    script_parts,
+    signals,
+)
 from . import allocation, requeue, roster, run_directory
 from .job_run import JobRun
 from .outcome import Outcome
@@ -17,6 +27,8 @@ if TYPE_CHECKING:
     from typing import List, Optional
 
     from ..wire.settings import Job
+
+SLURMCTLD_WAIT = 600.0  # seconds until a restart is tried without an answer of slurmctld
 
 
 def run_controller(text: str, nodes: "List[str]", started: float) -> int:
@@ -44,6 +56,7 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
             if not healthy.restart(run.controller, outcome, time.monotonic()):
                 break
             job = _next_start(job, healthy, run, outcome, log)
+            _await_slurmctld(requests, turns, log)
         if healthy.refusal:
             log.write("not started again: " + healthy.refusal)
         state, record, bad = run.controller.state, parts[0].record, healthy.bad
@@ -69,6 +82,18 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
         _run_epilogue(argv, job["run_dir"])
     signals.ignore()
     return outcome.code
+
+
+def _await_slurmctld(requests: Requests, turns: loop.Loop, log: job_log.JobLog) -> None:
+    """Wait until slurmctld can start a step: srun tries for seconds only, and a job that runs has time."""
+    due, is_told = time.monotonic() + SLURMCTLD_WAIT, False
+    while command_runner.run_slurm(["scontrol", "ping"], 10).code and time.monotonic() < due:
+        if requests.is_end_requested:
+            return
+        if not is_told:
+            log.write("slurmctld does not answer; the next start waits for it")
+            is_told = True
+        turns.turn(1.0)
 
 
 def _run_epilogue(argv: "List[str]", run_dir: str) -> None:

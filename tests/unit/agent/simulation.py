@@ -89,7 +89,7 @@ class Cluster(Actions):
             self.sent.append(message)
 
     def find_answers(self, addresses: dict[str, list[str]]) -> None:
-        for host in self.answering & {*addresses, "slurmctld"}:
+        for host in self.answering & {*addresses} or self.answering & {"slurmctld"}:
             self.controller.on_answer(host, self.now)
 
     def start_services(self, folder: str) -> None:

@@ -116,17 +116,23 @@ class Job:
 
     plays: the trainer's exit code, `nothing` (the step ends), `fails` (the node fails), `asks` (the node
     has leftovers), `hostile` (a program prints messages) or `waits` (the trainer waits for a signal).
+    answers: the beginning of scontrol, for sh.
     """
 
     def __init__(
-        self, folder: Path, plays: str, variables: dict[str, str] | None = None, **spec: Any
+        self,
+        folder: Path,
+        plays: str,
+        variables: dict[str, str] | None = None,
+        answers: str = "",
+        **spec: Any,
     ) -> None:
         self.folder = folder
         (folder / "bin").mkdir()
         root = str(Path(__file__).parents[4])
         srun = SRUN.format(root=root, plays=plays, folder=str(folder))
         self.program("srun", srun, f"#!{sys.executable}")
-        answers = '[ -z "$SLURM_CLUSTERS" ] || exit 1\n'
+        answers += '[ -z "$SLURM_CLUSTERS" ] || exit 1\n'
         answers += 'case "$2" in hostnames) echo node1 ;; config) echo "KillWait = 30 sec" ;;'
         answers += f" job) printf '{RECORDS}' ;; esac"
         self.program("scontrol", answers + '\necho "$*" >>"$CALLS"')
@@ -239,6 +245,29 @@ def test_a_node_that_fails(tmp_path: Path) -> None:
     code, log = Job(tmp_path, "fails").wait()
     assert code == 66, log
     assert log.splitlines()[-1].endswith("failed (66 image): node1: no such image")
+
+
+def test_a_log_that_cannot_be_read(tmp_path: Path) -> None:
+    """Opening it hangs, as on a network file system without a server."""
+    job = Job(tmp_path, "fails")
+    srun = tmp_path / "bin/srun"
+    stalls = "os.mkfifo(job['run_dir'] + '/logs/node1.log'); send('failed', kind"
+    srun.write_text(srun.read_text().replace('send("failed", kind', stalls))
+    assert job.wait()[0] == 66
+
+
+SITE = """{% extends "job.sbatch.j2" %}
+{% block site_epilogue %}
+	cat "$1/heartbeat" >begin; sleep 2; cat "$1/heartbeat" >end
+{% endblock %}
+"""
+
+
+def test_the_site_s_commands_take_long(tmp_path: Path) -> None:
+    """Workers still see that this job runs."""
+    (tmp_path / "site.j2").write_text(SITE)
+    assert Job(tmp_path, "0", template=str(tmp_path / "site.j2")).wait()[0] == 0
+    assert (tmp_path / "begin").read_text() != (tmp_path / "end").read_text()
 
 
 def test_a_step_that_ends_by_itself(tmp_path: Path) -> None:
@@ -439,7 +468,7 @@ def test_a_restart_that_the_trainer_requests(tmp_path: Path) -> None:
     names = {"events.jsonl", "heartbeat", "requeue-requested", "prepared-data@node1"}
     assert names <= {path.name for path in paths}
     assert not [path for path in paths if path.stat().st_mode & 0o022]
-    assert "requeue 7\n" in (tmp_path / "calls").read_text()
+    assert "requeue Incomplete 7\n" in (tmp_path / "calls").read_text()
     assert (tmp_path / "slurmray-runs/7-0/requeue-requested").exists()
     assert "requeue: requested by the trainer with exit code 75; attempt 1 follows" in job.log()
 
@@ -483,6 +512,30 @@ def test_settings_of_a_start_on_fewer_nodes() -> None:
     job: Any = {"nodes": ["node2", "node3"], "spares": [], "spares_of_groups": [0]}
     run = JobRun(text, job, [], RecordedLog(), CallQueue(), Requests(), Loop(print))
     assert run.controller.settings["ray"]["nodes"] == 2
+
+
+def test_a_restart_while_slurmctld_does_not_answer(tmp_path: Path) -> None:
+    (tmp_path / "is-down").touch()
+    answers = 'if [ "$1" = ping ] && [ -e is-down ]; then rm is-down; exit 1; fi\n'
+    job = Job(tmp_path, "5", restart={"exit_codes": [5], "max": 1}, answers=answers)
+    code, log = job.wait()
+    assert code == 5, log
+    assert log.count("] slurmctld does not answer; the next start waits for it\n") == 1, log
+    assert log.count("] trainer: ") == 2, log
+
+
+def test_tasks_are_in_slurm_s_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """srun names them by their place in it, and `slurm.batch` puts another node first."""
+    outbox = SimpleNamespace(send=lambda _: None)
+    monkeypatch.setattr(step, "Step", lambda argv, *_: SimpleNamespace(argv=argv, nodes=_[-1], outbox=outbox))
+    text = render_script(make_plan(JobSpec.model_validate({"slurm": {"nodes": 2}, "spares": 1})))
+    part: Any = SimpleNamespace(env={"SLURM_JOB_ID": "7"}, cpus=1, record="")
+    part.nodes, part.in_order = ["node3", "node1", "node2"], ["node1", "node2", "node3"]
+    job: Any = {"id": "7", "name_for_commands": "7", "nodes": ["node3", "node1"], "spares": ["node2"]}
+    assert step.start_steps(text, job, [part])[0].nodes == part.in_order
+    job["spares"] = []
+    (second,) = step.start_steps(text, job, [part])
+    assert (second.nodes, "--nodelist=node1,node3" in second.argv) == (["node1", "node3"], True)
 
 
 def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,15 @@ def test_a_node_is_lost_after_the_timeout_of_the_settings() -> None:
     assert cluster.wait(10)
 
 
+def test_workers_whose_agents_hang_are_lost_and_not_the_head_node() -> None:
+    """Their hosts answer, so nobody asks slurmctld."""
+    cluster = Cluster(nodes=2)
+    cluster.train()
+    cluster.lost = cluster.answering = {"node2"}
+    assert cluster.wait(70)
+    assert cluster.end().node == "node2"
+
+
 @pytest.mark.parametrize("nodes", [2, 3, 6])
 def test_a_head_node_that_reaches_nobody_is_lost(nodes: int) -> None:
     cluster = Cluster(nodes)

@@ -120,14 +120,14 @@ def requeue(cluster: Cluster, allocated: int, bad: list[str], before: str = "(nu
 @pytest.mark.parametrize(
     ("groups", "before", "excluded"),
     [
-        ([{}], "(null)", "node2"),
-        ([{}], "node7", "node7,node2"),
-        ([{}], "node7,node3", ""),  # two nodes are needed, and one is left
-        ([{}, {}], "(null)", ""),  # node2 may be of another component
+        (1, "(null)", "node2"),
+        (1, "node7", "node7,node2"),
+        (1, "node7,node3", ""),  # two nodes are needed, and one is left
+        (2, "(null)", ""),  # node2 may be of another component
     ],
 )
-def test_requests_to_slurm(groups: list[Any], before: str, excluded: str, requests: list[list[str]]) -> None:
-    cluster = Cluster(nodes=2, groups=groups)
+def test_requests_to_slurm(groups: int, before: str, excluded: str, requests: list[list[str]]) -> None:
+    cluster = Cluster(nodes=2, groups=[{}] * groups)
     cluster.job["chances"] = 1
     cluster.train()
     cluster.lost.add("node2")
@@ -135,7 +135,24 @@ def test_requests_to_slurm(groups: list[Any], before: str, excluded: str, reques
     requeue(cluster, 2, ["node2"], before)
     update = [["update", "JobId=9", "ExcNodeList=" + excluded]] if excluded else []
     asked = [argv[1:] for argv in requests if argv[0] == "scontrol" and argv[1] != "show"]
-    assert asked == [["requeue", "9"], *update]
+    assert asked == [["requeue", "Incomplete", "9"], *update]
+
+
+def test_a_scancel_while_slurm_is_asked(requests: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(nodes=2)
+    cluster.job["chances"] = 1
+    cluster.train()
+    cluster.lost.add("node2")
+    cluster.wait(40)
+
+    def run_slurm(argv: list[str], _seconds: float) -> command_runner.Result:
+        requests.append(argv)
+        cluster.controller.requests.is_stopping = True
+        return command_runner.Result(0, SINFO, "", "")
+
+    monkeypatch.setattr(command_runner, "run_slurm", run_slurm)
+    requeue(cluster, 2, ["node2"])
+    assert [argv[0] for argv in requests] == ["sinfo"]
 
 
 def test_the_next_attempt_needs_all_nodes_again(requests: list[list[str]]) -> None:
@@ -146,7 +163,7 @@ def test_the_next_attempt_needs_all_nodes_again(requests: list[list[str]]) -> No
     cluster.lost.add("node2")
     cluster.wait(40)
     requeue(cluster, 3, ["node4", "node2"])
-    assert ["scontrol", "requeue", "9"] in requests
+    assert ["scontrol", "requeue", "Incomplete", "9"] in requests
     assert not any("update" in argv for argv in requests)
 
 
@@ -178,6 +195,15 @@ def test_a_node_fails_before_ray_starts(number: int, excluded: list[str], follow
     cluster.receive("node2", "failed", kind="image", message="no space left on device")
     assert cluster.wait(20)
     assert bool(reason(cluster, excluded)) == follows
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_slurm_starts_no_step(number: int) -> None:
+    """In a restart: it is slurmctld's failure, not the job's."""
+    cluster = Cluster(nodes=2)
+    cluster.job.update(chances=1, restart=number)
+    cluster.controller.on_step_over(cluster.nodes, 0.0)
+    assert bool(reason(cluster, [])) == (number > 0)
 
 
 def test_the_head_s_container_gets_sigterm() -> None:

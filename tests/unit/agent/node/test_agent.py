@@ -472,7 +472,9 @@ def test_run_directory_that_differs_from_the_head_node_s(nodes: list[NodeProcess
 
 
 @pytest.mark.parametrize(
-    ("chances", "call"), [(0, "scancel 7\n"), (1, "scontrol requeue 7\n")], ids=["cancel", "requeue"]
+    ("chances", "call"),
+    [(0, "scancel 7\n"), (1, "scontrol requeue Incomplete 7\n")],
+    ids=["cancel", "requeue"],
 )
 def test_no_heartbeat_of_the_controller(
     nodes: list[NodeProcess], tmp_path: Path, chances: int, call: str
@@ -518,9 +520,14 @@ def test_a_worker_that_gets_no_heartbeat(
 
 @pytest.mark.parametrize("head", ["localhost", "head"])
 def test_a_worker_that_cannot_read_heartbeats(nodes: list[NodeProcess], tmp_path: Path, head: str) -> None:
-    """The head node's host decides: opening the file hangs, as on a network file system without a server."""
+    """The head node's host decides: opening a file hangs, as on a network file system without a server.
+
+    Slurm shows each component of a heterogeneous job.
+    """
     node = start(nodes, tmp_path, slurm={"nodes": 2})
-    os.mkfifo(node.run_dir / "heartbeat")
+    for path in (node.run_dir / "heartbeat", tmp_path / "slurm-7.out"):
+        os.mkfifo(path)
+    node.program("squeue", "echo RUNNING; echo RUNNING")
     node.send_job((head, "node1"))
     node.process.wait(HANG)
     assert ("scancel" in node.calls()) == (head == "head")
