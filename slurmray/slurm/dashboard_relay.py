@@ -105,10 +105,13 @@ class Forwarder(socketserver.ThreadingTCPServer):
         self.start = start
         self.port: int = self.server_address[1]
         self.key = secrets.token_urlsafe()
+        # A browser sends a cookie to every port of 127.0.0.1: whoever listens on one must not get the token.
+        self.token = token
+        self.stand_in = secrets.token_hex((len(token) + 1) // 2)[: len(token)]
         self.path = f"/?key={self.key}"
         # Not localhost: another user of this host may listen on its address ::1, and would get the key.
         self.url = f"http://127.0.0.1:{self.port}{self.path}"
-        cookies = [f"{COOKIE}={self.key}"] + ([f"{_RAYS_COOKIE}={token}"] if token else [])
+        cookies = [f"{COOKIE}={self.key}"] + ([f"{_RAYS_COOKIE}={self.stand_in}"] if token else [])
         lines = [f"Set-Cookie: {cookie}; Path=/; HttpOnly; SameSite=Strict\r\n" for cookie in cookies]
         head = "HTTP/1.1 303 See Other\r\nLocation: /\r\nConnection: close\r\nContent-Length: 0\r\n"
         self.welcome = f"{head}{''.join(lines)}\r\n".encode()
@@ -194,11 +197,34 @@ class _Connection(socketserver.BaseRequestHandler):
             self.server.steps.discard(step)
 
     def _send(self, data: bytes, stdin: IO[bytes]) -> None:
+        replacement = _Replacement(self.server.stand_in.encode(), self.server.token.encode())
         with contextlib.suppress(OSError), stdin:
             while data:
-                stdin.write(data)
+                stdin.write(replacement.add(data))
                 stdin.flush()
                 data = self.request.recv(_CHUNK)
+            stdin.write(replacement.rest)
+
+
+class _Replacement:
+    """Replaces a text in a stream that arrives in pieces by another one of the same length.
+
+    rest: what may be the beginning of the text; it is held back until the next piece.
+    """
+
+    def __init__(self, old: bytes, new: bytes) -> None:
+        self._old, self._new = old, new
+        self.rest = b""
+
+    def add(self, data: bytes) -> bytes:
+        """Return what can be passed on after a piece."""
+        if not self._old:
+            return data
+        data = (self.rest + data).replace(self._old, self._new)
+        lengths = range(min(len(self._old) - 1, len(data)), 0, -1)
+        held = next((length for length in lengths if data.endswith(self._old[:length])), 0)
+        self.rest = data[len(data) - held :]
+        return data[: len(data) - held]
 
 
 def _contains(texts: list[str], value: str) -> bool:
