@@ -207,24 +207,28 @@ class _Connection(socketserver.BaseRequestHandler):
 
 
 class _Replacement:
-    """Replaces a text in a stream that arrives in pieces by another one of the same length.
+    """Replaces the stand-in by the token where it follows the cookie's name, in a stream of pieces.
 
-    rest: what may be the beginning of the text; it is held back until the next piece.
+    rest: the beginning of a stand-in, which is held back until the next piece. Nothing else is: the end of a
+    request's body has no next piece.
     """
 
-    def __init__(self, old: bytes, new: bytes) -> None:
-        self._old, self._new = old, new
+    def __init__(self, stand_in: bytes, token: bytes) -> None:
+        self._stand_in, self._token = stand_in, token
+        self._name = f"{_RAYS_COOKIE}=".encode()
+        self._passed = b""  # the last bytes that were passed on
         self.rest = b""
 
     def add(self, data: bytes) -> bytes:
         """Return what can be passed on after a piece."""
-        if not self._old:
-            return data
-        data = (self.rest + data).replace(self._old, self._new)
-        lengths = range(min(len(self._old) - 1, len(data)), 0, -1)
-        held = next((length for length in lengths if data.endswith(self._old[:length])), 0)
-        self.rest = data[len(data) - held :]
-        return data[: len(data) - held]
+        text = self._passed + self.rest + data
+        text = text.replace(self._name + self._stand_in, self._name + self._token)  # of the same length
+        lengths = range(len(self._stand_in) - 1, 0, -1)
+        held = next((count for count in lengths if text.endswith(self._name + self._stand_in[:count])), 0)
+        end = len(text) - held
+        begin, self.rest = len(self._passed), text[end:]
+        self._passed = text[max(0, end - len(self._name)) : end]
+        return text[begin:end]
 
 
 def _contains(texts: list[str], value: str) -> bool:

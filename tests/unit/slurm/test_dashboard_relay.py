@@ -125,6 +125,17 @@ def test_the_browser_does_not_get_the_token() -> None:
         dashboard.shutdown()
 
 
+def test_only_the_beginning_of_a_stand_in_is_held_back() -> None:
+    """In pieces of any size. A body may end with the same letters."""
+    replacement = dashboard_relay._Replacement(b"abcd", b"1234")
+    assert replacement.add(b"abc") == b"abc"
+    text, expected = (b"ray-authentication-token=%s; abcd" % value for value in (b"abcd", b"1234"))
+    for size in range(1, len(text)):
+        replacement = dashboard_relay._Replacement(b"abcd", b"1234")
+        pieces = [text[begin : begin + size] for begin in range(0, len(text), size)]
+        assert b"".join(map(replacement.add, pieces)) + replacement.rest == expected
+
+
 def test_a_port_that_is_taken(forwarder: Forwarder) -> None:
     with pytest.raises(OSError, match="in use"):
         forward(1, "", forwarder.port)
