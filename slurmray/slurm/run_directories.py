@@ -14,9 +14,7 @@ from slurmray.slurm.host import HERE, Host
 from slurmray.slurm.states import Event, parse_events
 
 
-def expand(
-    run_dir: str, number: int, host: Host = HERE, variables: Mapping[str, str] | None = None
-) -> str:
+def expand(run_dir: str, number: int, host: Host = HERE, variables: Mapping[str, str] | None = None) -> str:
     """Return run_dir of a job spec with its variables expanded, as sbatch passes them to the job from a host.
 
     As it is, if one of them is not set there. number: SLURM_JOB_ID. variables: added to those of the host.
