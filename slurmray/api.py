@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from slurmray import history
 from slurmray.errors import ExitCode, UsageError
-from slurmray.slurm import slurm_commands
+from slurmray.slurm import run_directories, slurm_commands
 from slurmray.slurm.environment import clean_environment
 from slurmray.slurm.host import SshHost
 from slurmray.slurm.submitted_job import Job
@@ -128,12 +128,13 @@ def submit_script(
     gpus = sum(
         component.nodes * (spec.ray.gpus_per_node or component.gpus) for component in spec.slurm.components
     )
+    run_dir = run_directories.expand(spec.run_dir, submitted.number, host, variables)
     run = history.Run(
         submitted.number,
         spec.name,
         submitted.cluster,
         str(folder),
-        spec.run_dir,
+        run_dir,
         time.time(),
         spec.slurm.node_count,
         gpus,
@@ -143,7 +144,5 @@ def submit_script(
         history.remember(run)
     except OSError as error:
         messages.append(f"{history.path()}: {error.strerror}; slurmray list will not know this job")
-    job = Job(
-        submitted.number, folder=folder, run_dir=spec.run_dir, cluster=submitted.cluster, host=host.name
-    )
+    job = Job(submitted.number, folder=folder, run_dir=run_dir, cluster=submitted.cluster, host=host.name)
     return job, messages

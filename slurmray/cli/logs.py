@@ -56,7 +56,7 @@ def logs(
       slurmray logs verl --service judge
     """
     from slurmray.cli.submit import follow_job
-    from slurmray.cli.terminal import print_log, printable
+    from slurmray.cli.terminal import print_log, printable, show
 
     chosen_job, _ = job_argument(job)
     if is_followed and (node or service) is not None:
@@ -79,5 +79,8 @@ def logs(
         raise UsageError("--attempt: the log of the job has all attempts; use it with --node or --service")
     if is_followed:
         return follow_job(chosen_job)
-    print_log(chosen_job.logs())
+    text = chosen_job.logs()
+    if not text and chosen_job.state() == "PENDING":
+        show(f"job {chosen_job.id}: no log yet; slurmray status {chosen_job.id} shows why", err=True)
+    print_log(text)
     return 0

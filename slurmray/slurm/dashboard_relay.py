@@ -105,10 +105,13 @@ class Forwarder(socketserver.ThreadingTCPServer):
         self.start = start
         self.port: int = self.server_address[1]
         self.key = secrets.token_urlsafe()
+        # A browser sends a cookie to every port of 127.0.0.1: whoever listens on one must not get the token.
+        self.token = token
+        self.stand_in = secrets.token_hex((len(token) + 1) // 2)[: len(token)]
         self.path = f"/?key={self.key}"
         # Not localhost: another user of this host may listen on its address ::1, and would get the key.
         self.url = f"http://127.0.0.1:{self.port}{self.path}"
-        cookies = [f"{COOKIE}={self.key}"] + ([f"{_RAYS_COOKIE}={token}"] if token else [])
+        cookies = [f"{COOKIE}={self.key}"] + ([f"{_RAYS_COOKIE}={self.stand_in}"] if token else [])
         lines = [f"Set-Cookie: {cookie}; Path=/; HttpOnly; SameSite=Strict\r\n" for cookie in cookies]
         head = "HTTP/1.1 303 See Other\r\nLocation: /\r\nConnection: close\r\nContent-Length: 0\r\n"
         self.welcome = f"{head}{''.join(lines)}\r\n".encode()
@@ -194,11 +197,38 @@ class _Connection(socketserver.BaseRequestHandler):
             self.server.steps.discard(step)
 
     def _send(self, data: bytes, stdin: IO[bytes]) -> None:
+        replacement = _Replacement(self.server.stand_in.encode(), self.server.token.encode())
         with contextlib.suppress(OSError), stdin:
             while data:
-                stdin.write(data)
+                stdin.write(replacement.add(data))
                 stdin.flush()
                 data = self.request.recv(_CHUNK)
+            stdin.write(replacement.rest)
+
+
+class _Replacement:
+    """Replaces the stand-in by the token where it follows the cookie's name, in a stream of pieces.
+
+    rest: the beginning of a stand-in, which is held back until the next piece. Nothing else is: the end of a
+    request's body has no next piece.
+    """
+
+    def __init__(self, stand_in: bytes, token: bytes) -> None:
+        self._stand_in, self._token = stand_in, token
+        self._name = f"{_RAYS_COOKIE}=".encode()
+        self._passed = b""  # the last bytes that were passed on
+        self.rest = b""
+
+    def add(self, data: bytes) -> bytes:
+        """Return what can be passed on after a piece."""
+        text = self._passed + self.rest + data
+        text = text.replace(self._name + self._stand_in, self._name + self._token)  # of the same length
+        lengths = range(len(self._stand_in) - 1, 0, -1)
+        held = next((count for count in lengths if text.endswith(self._name + self._stand_in[:count])), 0)
+        end = len(text) - held
+        begin, self.rest = len(self._passed), text[end:]
+        self._passed = text[max(0, end - len(self._name)) : end]
+        return text[begin:end]
 
 
 def _contains(texts: list[str], value: str) -> bool:

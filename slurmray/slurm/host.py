@@ -17,6 +17,9 @@ from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm.environment import clean_environment
 
 _TIMEOUT = 120.0  # seconds for reading a file through ssh
+# Of the shared connection's socket, in bytes. macOS takes paths of 103; `/slurmray-` and %C have 50, and
+# while ssh makes the socket its name has 17 more.
+_LONGEST_FOLDER = 103 - 50 - 17
 _SSH_FAILED = 255  # ssh's own exit code
 # A login shell, for the PATH and the modules that a user has after signing in. What /etc/profile and the like
 # print does not reach the output: 3 and 4 are its standard output and error.
@@ -294,6 +297,8 @@ class SshHost(Host):
         if re.search("^controlpath (?!none$)", config, re.MULTILINE):
             return {}
         folder = Path.home() / ".ssh"
+        if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+            return {}
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError:  # then each command makes a connection

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
-from slurmray.errors import UsageError
+from slurmray.agent import paths
+from slurmray.errors import SlurmError, UsageError
 from slurmray.files import MAX_INPUT
+from slurmray.slurm import slurm_commands
 from slurmray.slurm.host import HERE, Host
 from slurmray.slurm.states import Event, parse_events
+
+
+def expand(run_dir: str, number: int, host: Host = HERE, variables: Mapping[str, str] | None = None) -> str:
+    """Return run_dir of a job spec with its variables expanded, as sbatch passes them to the job from a host.
+
+    As it is, if one of them is not set there. number: SLURM_JOB_ID. variables: added to those of the host.
+    """
+    if "$" not in run_dir:
+        return run_dir
+    try:
+        printed = slurm_commands.call(["env", "-0"], host=host, variables=variables).stdout
+        environment = dict(line.split("=", 1) for line in printed.split("\0") if "=" in line)
+        return paths.expand(run_dir, {**environment, "SLURM_JOB_ID": str(number)})
+    except (SlurmError, paths.UnsetError):
+        return run_dir
 
 
 def attempts(runs: Path, number: int | str, host: Host = HERE) -> list[int]:

@@ -45,6 +45,26 @@ def test_a_job_that_follows_another_starts_only_if_that_one_has_succeeded(
     assert dependencies == ["--dependency=afterok:41"]
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("run_dir", "expected"),
+    [
+        ("$SCRATCH/runs/${SLURM_JOB_ID}$$", "/scratch/me/runs/42$"),
+        ("$NOT_SET/runs", "$NOT_SET/runs"),
+        ("~/runs", "~/runs"),
+    ],
+)
+def test_a_run_directory_with_variables(
+    run_dir: str, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands look where the job's batch script makes it."""
+    monkeypatch.setenv("SCRATCH", "/scratch/me")
+    Path("job.yaml").write_text(f"run_dir: {run_dir}\n")
+    code, _, err = main(["submit", "job.yaml"], capsys)
+    assert code == 0, err
+    assert history.runs()[0].run_dir == expected
+
+
 def submit_again(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[list[str], str]:
     """Submit the job without bad nodes; return the options --exclude of sbatch, and the line about job 41."""
     code, out, err = main(["submit", "--job-name=first", "--exclude-bad", *options, "--", "true"], capsys)

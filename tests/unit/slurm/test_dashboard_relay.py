@@ -80,6 +80,62 @@ def test_a_browser(forwarder: Forwarder) -> None:
         assert (answer.status, answer.read()) == (200, b"/api/x " + body)
 
 
+class Recorder(Dashboard):
+    """Answers with the request's cookies."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        text = self.headers["Cookie"].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+@pytest.mark.attack("a later listener on the dashboard's port", inputs=1)
+def test_the_browser_does_not_get_the_token() -> None:
+    """Ray gets it in each request of a connection, also where a read ends within the cookie."""
+    token = "0123456789abcdef" * 4
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as dashboard:
+        threading.Thread(target=dashboard.serve_forever, args=(0.05,), daemon=True).start()
+        with forward(dashboard.server_address[1], token) as server:
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+            connection = connect(server)
+            connection.request("GET", server.path)
+            cookies = [
+                cookie.partition(";")[0] for cookie in connection.getresponse().headers.get_all("Set-Cookie")
+            ]
+            assert token not in " ".join(cookies)
+            name, _, stand_in = cookies[1].partition("=")
+            assert (name, len(stand_in)) == ("ray-authentication-token", len(token))
+            expected = f"{cookies[0]}; {name}={token}".encode()
+            connection = connect(server)
+            for _ in range(2):
+                connection.request("POST", "/", b"", {"Cookie": "; ".join(cookies)})
+                assert connection.getresponse().read() == expected
+            request = f"POST / HTTP/1.1\r\nContent-Length: 0\r\nCookie: {'; '.join(cookies)}\r\n\r\n".encode()
+            middle = request.index(stand_in.encode()) + 20
+            for piece in (request[:middle], request[middle:]):
+                connection.sock.sendall(piece)
+                time.sleep(0.2)
+            answer = http.client.HTTPResponse(connection.sock)
+            answer.begin()
+            assert answer.read() == expected
+            server.shutdown()
+        dashboard.shutdown()
+
+
+def test_only_the_beginning_of_a_stand_in_is_held_back() -> None:
+    """In pieces of any size. A body may end with the same letters."""
+    replacement = dashboard_relay._Replacement(b"abcd", b"1234")
+    assert replacement.add(b"abc") == b"abc"
+    text, expected = (b"ray-authentication-token=%s; abcd" % value for value in (b"abcd", b"1234"))
+    for size in range(1, len(text)):
+        replacement = dashboard_relay._Replacement(b"abcd", b"1234")
+        pieces = [text[begin : begin + size] for begin in range(0, len(text), size)]
+        assert b"".join(map(replacement.add, pieces)) + replacement.rest == expected
+
+
 def test_a_port_that_is_taken(forwarder: Forwarder) -> None:
     with pytest.raises(OSError, match="in use"):
         forward(1, "", forwarder.port)

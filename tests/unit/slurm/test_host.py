@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -104,19 +105,25 @@ def test_a_host_that_hangs(host: SshHost) -> None:
 
 
 @pytest.mark.usefixtures("host")
-def test_one_connection_for_all_commands(tmp_path: Path) -> None:
-    """Unless the user's configuration does so."""
+@pytest.mark.parametrize(("length", "paths"), [(31, "none"), (32, "none"), (31, "/x/%C")])
+def test_one_connection_for_all_commands(
+    length: int, paths: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the user's configuration does so, or the path of its socket would be too long."""
     program = tmp_path / "bin/ssh"
-    program.write_text('#!/bin/sh\n[ "$1" = -G ] && echo "controlpath $PATHS" || echo "$*" >>~/commands\n')
-    for paths, expected in (("none", f'-oControlPath="{tmp_path}/home/.ssh/slurmray-%C"'), ("/x/%C", "")):
-        (tmp_path / "home/commands").unlink(missing_ok=True)
-        program.write_text(program.read_text().replace("$PATHS", paths))
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = -G ] && echo "controlpath {paths}" || echo "$*" >>{tmp_path}/commands\n'
+    )
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        home = Path(folder, "h" * (length - len(folder) - 1))
+        home.mkdir()
+        monkeypatch.setenv("HOME", str(home))
         with pytest.raises(SlurmError, match="bash did not get to the command"):
             SshHost("login").run(["true"])
-        text = (tmp_path / "home/commands").read_text()
-        assert expected in text
-        assert ("ControlMaster=auto" in text) == bool(expected)
-        program.write_text(program.read_text().replace(paths, "$PATHS"))
+    text = (tmp_path / "commands").read_text()
+    is_shared = (length, paths) == (31, "none")
+    assert (f'-oControlPath="{home}/.ssh/slurmray-%C"' in text) == is_shared
+    assert ("ControlMaster=auto" in text) == is_shared
 
 
 def test_others_on_the_host_see_no_values(host: SshHost) -> None:

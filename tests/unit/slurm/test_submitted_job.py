@@ -68,6 +68,13 @@ def test_logs_are_read_once_each(
     assert slurmray.Job(7).logs() == expected
 
 
+def test_the_log_of_a_waiting_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scontrol(tmp_path, monkeypatch, f"echo JobState=PENDING ExitCode=0:0; echo WorkDir={tmp_path}")
+    assert main(["logs", "7"], capsys) == (0, "", "job 7: no log yet; slurmray status 7 shows why\n")
+
+
 TEMP = "/tmp"
 FOLDER = "/tmp/ray-7-1-0a1b2c"
 
