@@ -80,7 +80,7 @@ def logs(
     if is_followed:
         return follow_job(chosen_job)
     text = chosen_job.logs()
-    if not text and chosen_job.state() == "PENDING":
+    if not text:
         show(f"job {chosen_job.id}: no log yet; slurmray status {chosen_job.id} shows why", err=True)
     print_log(text)
     return 0

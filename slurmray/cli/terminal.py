@@ -112,17 +112,17 @@ def job_argument(name: str | None) -> tuple[Job, history.Run]:
 
 def job_of(run: history.Run) -> Job:
     """Return the job that was remembered."""
-    return Job(run.id, folder=run.folder, run_dir=run.run_dir, cluster=run.cluster, host=run.host)
+    return Job(run.id, folder=run.folder, run_dir=run.run_dir or None, cluster=run.cluster, host=run.host)
 
 
 def _unremembered_run(number: int) -> history.Run:
-    """A job with the default run directory, where jobs would be submitted from here."""
+    """A job, where jobs would be submitted from here."""
     from slurmray.loading import profile
 
     chosen = profile.choose(None)
     folder = chosen.submit_folder() if chosen and chosen.host else Path.cwd()
     host = chosen.host if chosen else None
-    return history.Run(number, "", None, str(folder), "slurmray-runs", time.time(), 0, 0, host)
+    return history.Run(number, "", None, str(folder), "", time.time(), 0, 0, host)
 
 
 def _jobs(ctx: click.Context) -> dict[str, str]:

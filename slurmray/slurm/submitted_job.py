@@ -22,7 +22,7 @@ from slurmray.slurm.attach_step import Place, attach_argv
 from slurmray.slurm.host import get_host
 from slurmray.slurm.job_status import Status, make_status
 from slurmray.slurm.log_end import end_in_log
-from slurmray.slurm.run_directories import attempts, last_attempt, read_events
+from slurmray.slurm.run_directories import attempts, expand, last_attempt, read_events
 from slurmray.slurm.starts import Restart, find_bad_nodes, find_restarts
 from slurmray.slurm.states import (
     FINAL,
@@ -65,13 +65,14 @@ class Job:
         id: int,
         *,
         folder: str | Path = ".",
-        run_dir: str = "slurmray-runs",
+        run_dir: str | None = None,
         cluster: str | None = None,
         host: str | None = None,
     ) -> None:
         """Make the job with an id. UsageError if it is no positive integer.
 
-        run_dir: as in its job spec. folder: where it was submitted, for a job that Slurm has forgotten.
+        run_dir: as in its job spec; None: as in its script, while Slurm has that. folder: where it was
+        submitted, for a job that Slurm has forgotten.
         cluster: None is the default one. host: with Slurm's commands and the files, as for ssh; None is this
         one.
         """
@@ -218,7 +219,7 @@ class Job:
                 if not known:
                     raise UsageError(
                         f"{path}: no such file: slurm.output of job {self.id} may name another one, "
-                        "or give Job the folder in which it was submitted"
+                        "or run this in the folder in which it was submitted; in Python give Job the folder"
                     ) from None
             except OSError as error:
                 raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
@@ -400,8 +401,7 @@ class Job:
         run = self._runs / f"{self.id}-{record.get('Restarts', '0')}"
         events = read_events(run, self.host)
         if not events:
-            text = f"no events in {run} yet; if there should be some, give Job the run_dir of its job spec"
-            raise SlurmError(f"job {self.id}: {text}")
+            raise SlurmError(f"job {self.id}: no events in {run} yet")
         return last_start(events)
 
     def _settings(self) -> Settings:
@@ -496,7 +496,9 @@ class Job:
                 log = self.host.read(self.outputs()[0], last=_END_OF_LOG).decode(errors="replace")
                 end = end_in_log(log)
         if end is None:
-            fix = "give Job the folder in which it was submitted, and run_dir of its job spec"
+            fix = (
+                "run this in the folder in which it was submitted; in Python give Job the folder, and run_dir"
+            )
             raise SlurmError(f"job {self.id}: unknown to Slurm, and {runs} does not show how it ended: {fix}")
         return end
 
@@ -506,6 +508,10 @@ class Job:
         if not self._is_asked:
             with suppress(SlurmError):
                 self._record()
+        if self._run_dir is None:
+            self._run_dir = "slurmray-runs"
+            with suppress(SlurmError):
+                self._run_dir = expand(self._settings()["run_dir"], self.id, self.host)
         return self._folder / self.host.expand(self._run_dir)
 
     def _argv(self, command: str, *arguments: str) -> list[str]:

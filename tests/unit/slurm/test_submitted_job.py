@@ -68,6 +68,17 @@ def test_logs_are_read_once_each(
     assert slurmray.Job(7).logs() == expected
 
 
+def test_the_run_directory_of_the_job_s_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that `sbatch generated.sh` submitted."""
+    scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING; echo WorkDir={tmp_path}")
+    (tmp_path / "bin/env").symlink_to("/usr/bin/env")
+    monkeypatch.setenv("PLACE", f"{tmp_path}/place")
+    (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec(run_dir="$PLACE/runs")))
+    (tmp_path / "place/runs/7-0").mkdir(parents=True)
+    (tmp_path / "place/runs/7-0/events.jsonl").write_text(event_line("start", job="7"))
+    assert [event["event"] for event in slurmray.Job(7).events()] == ["start"]
+
+
 def test_the_log_of_a_waiting_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
