@@ -219,7 +219,7 @@ class Job:
                 if not known:
                     raise UsageError(
                         f"{path}: no such file: slurm.output of job {self.id} may name another one, "
-                        "or run this in the folder in which it was submitted; in Python give Job the folder"
+                        "or run this in the folder in which it was submitted; in Python give Job folder"
                     ) from None
             except OSError as error:
                 raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
@@ -496,9 +496,7 @@ class Job:
                 log = self.host.read(self.outputs()[0], last=_END_OF_LOG).decode(errors="replace")
                 end = end_in_log(log)
         if end is None:
-            fix = (
-                "run this in the folder in which it was submitted; in Python give Job the folder, and run_dir"
-            )
+            fix = "run this in the folder in which it was submitted; in Python give Job folder and run_dir"
             raise SlurmError(f"job {self.id}: unknown to Slurm, and {runs} does not show how it ended: {fix}")
         return end
 
