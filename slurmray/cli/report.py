@@ -45,7 +45,7 @@ def report(*, job: str | None, output: Path | None) -> None:
         click.echo(page, nl=False)
         return
     path = output or Path(f"slurmray-{chosen_job.id}.html")
-    write_files({path: page}, _refuse_overwriting)
+    write_files({path: page}, _refuse_overwriting, is_private=True)  # it has the commands of the job spec
     click.echo(f"wrote {path}", err=True)
 
 
