@@ -28,8 +28,8 @@ def report(*, job: str | None, output: Path | None) -> None:
 
     It has the steps of the job, the bring-up of each node, nodes and GPUs over time, findings, failures,
     starts of the trainer, what failures of nodes cost in GPU hours, and settings, without values of
-    variables. It overwrites an earlier page, but no other file. JOB is an id or a name. Without JOB it is the
-    newest one.
+    variables. Only you can read it. It overwrites an earlier page, but no other file. JOB is an id or a name.
+    Without JOB it is the newest one.
 
     \b
     Examples:
