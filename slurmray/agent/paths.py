@@ -100,8 +100,29 @@ def find_program(name: str, folders: str) -> str:
 
 
 def own_file(path: str, flags: int) -> int:
-    """Opener of files in the run directory: readable for others, but not writable, whatever the umask is."""
+    """Opener of files in the run directory: never writable for others, and readable if the umask permits."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+
+
+def private_file(path: str, flags: int) -> int:
+    """Opener of files in the run directory that only the submitter can read."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def probe_owner(folder: int) -> int:
+    """The owner of a file that this user makes in an open folder; -1: unknown.
+
+    It is another user for root with root_squash, and on mounts with fixed owners, e.g. CIFS or sshfs.
+    """
+    name = ".slurmray-" + os.urandom(8).hex()
+    try:
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        os.unlink(name, dir_fd=folder)
+    except OSError:
+        return -1
+    owner = os.fstat(file).st_uid
+    os.close(file)
+    return owner
 
 
 def user_name(uid: int) -> str:

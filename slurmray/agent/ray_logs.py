@@ -42,6 +42,7 @@ def set_aside(folder: str) -> None:
 def archive(folder: str, path: str) -> bool:
     """Write the logs to a new .tar.gz file. Return False where there are none. OSError where that fails.
 
+    Only the submitter can read it: Ray logs runtime environments with the values of their variables.
     folder: the job's folder, as the node agent sees it. path: of the archive.
     """
     import io
@@ -52,7 +53,7 @@ def archive(folder: str, path: str) -> bool:
         return False
     part = path + ".part"
     try:
-        with open(part, "wb", opener=paths.own_file) as out, tarfile.open(
+        with open(part, "wb", opener=paths.private_file) as out, tarfile.open(
             fileobj=out, mode="w:gz", compresslevel=1
         ) as tar:
             for name, time, data in files:

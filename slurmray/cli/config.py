@@ -24,7 +24,8 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
     """Show the fields that a profile sets, or a job spec with its profile, and the file and line of each.
 
     Profiles are defaults for all your job specs. They are in ~/.config/slurmray/config.yaml and in your
-    site's /etc/slurmray/config.yaml, or in the file that SLURMRAY_CONFIG names instead of both.
+    site's /etc/slurmray/config.yaml, or in the file that SLURMRAY_CONFIG names instead of both. `forbid`
+    saves users a mistake and enforces nothing; Slurm's limits and job_submit plugins do.
 
     \b
     Example:

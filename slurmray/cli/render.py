@@ -83,7 +83,6 @@ def render(
     """
     from slurmray.cli.rendered import given
     from slurmray.cli.targets import TARGETS
-    from slurmray.loading.remarks import has_values
     from slurmray.rendering.output import write_scripts
 
     output = output or Path(("generated" if len(jobs) < 2 else _NAME) + TARGETS[target].suffix)
@@ -92,8 +91,7 @@ def render(
     if output == STDOUT:
         click.echo(next(iter(rendered.values())).text.encode(), nl=False)
     else:
-        is_private = any(has_values(job.spec) for job in rendered.values())
-        write_scripts({path: job.text for path, job in rendered.items()}, force, is_private=is_private)
+        write_scripts({path: job.text for path, job in rendered.items()}, force)
     for path, job in rendered.items():
         _report(path, job, previous[path])
     if not jobs and _has_unread_input():

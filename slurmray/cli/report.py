@@ -28,8 +28,8 @@ def report(*, job: str | None, output: Path | None) -> None:
 
     It has the steps of the job, the bring-up of each node, nodes and GPUs over time, findings, failures,
     starts of the trainer, what failures of nodes cost in GPU hours, and settings, without values of
-    variables. It overwrites an earlier page, but no other file. JOB is an id or a name. Without JOB it is the
-    newest one.
+    variables. Only you can read it. It overwrites an earlier page, but no other file. JOB is an id or a name.
+    Without JOB it is the newest one.
 
     \b
     Examples:
@@ -45,7 +45,7 @@ def report(*, job: str | None, output: Path | None) -> None:
         click.echo(page, nl=False)
         return
     path = output or Path(f"slurmray-{chosen_job.id}.html")
-    write_files({path: page}, _refuse_overwriting)
+    write_files({path: page}, _refuse_overwriting, is_private=True)  # it has the commands of the job spec
     click.echo(f"wrote {path}", err=True)
 
 

@@ -22,13 +22,6 @@ _COMMANDS = (
 _SECRET = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
 
 
-def has_values(spec: JobSpec) -> bool:
-    """Return whether the script has values of variables: any of them may be a secret."""
-    runtime_env = spec.ray.runtime_env
-    of_workers = isinstance(runtime_env, dict) and runtime_env.get("env_vars")
-    return bool(of_workers) or any(service.env for service in spec.services) or any(spec.env.values())
-
-
 def unset_variables(
     spec: JobSpec, environment: Mapping[str, str], own: tuple[str, ...] = ("SLURM_",)
 ) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from submitit import DebugExecutor, LocalExecutor
 from submitit.core import core, utils
 
-from slurmray.native.on_slurm import RaySlurmExecutor
+from slurmray.native.on_slurm import RaySlurmExecutor, make_folder
 from slurmray.native.parameters import TIMEOUT_MIN, make_job_data
 
 Cluster = Literal["slurm", "local", "debug"]
@@ -70,4 +70,6 @@ class RayExecutor(core.Executor):
     def _internal_process_submissions(
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
+        if self.cluster == "local":
+            make_folder(utils.JobPaths.get_first_id_independent_folder(self.folder))
         return self._executor._internal_process_submissions(list(delayed_submissions))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 import warnings
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from submitit.core import core, utils
 
+from slurmray.agent import paths
 from slurmray.errors import SlurmError, UsageError
 from slurmray.native.bundle import pack
 from slurmray.native.driver import RUN_DIR
@@ -18,6 +20,20 @@ from slurmray.native.watcher import Watcher
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.run_directories import last_attempt, read_events
 from slurmray.slurm.states import is_last_attempt_over
+
+
+def make_folder(folder: Path) -> None:
+    """Make an executor's folder, unless it is there. UsageError where it belongs to another user but root."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        owner = os.fstat(descriptor).st_uid
+        is_own = owner in (0, os.geteuid()) or owner == paths.probe_owner(descriptor)
+    finally:
+        os.close(descriptor)
+    if not is_own:
+        text = f"belongs to {paths.user_name(owner)}, whose pickles would run code as you"
+        raise UsageError(f"{folder}: {text}; choose another folder")
 
 
 class RayJob(core.Job[core.R]):
@@ -64,7 +80,7 @@ class RaySlurmExecutor(core.Executor):
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
         """Submit the functions; on an error, pickles and script are removed."""
-        self.home.mkdir(parents=True, exist_ok=True)
+        make_folder(self.home)
         stem = self.home / f".{uuid.uuid4().hex}"
         pickles = [Path(f"{stem}_{index}.pkl") for index in range(len(delayed_submissions))]
         script = stem.with_suffix(".sh")
@@ -73,6 +89,7 @@ class RaySlurmExecutor(core.Executor):
                 delayed.set_timeout(self.parameters.get("timeout_min", TIMEOUT_MIN), self.max_num_timeout)
                 delayed.dump(path)
             array = len(pickles) if len(pickles) > 1 else 0
+            script.touch(0o600)  # it may have secrets
             script.write_text(self.script(array))
             submitted = self._sbatch(script, array)
         except BaseException:

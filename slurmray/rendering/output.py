@@ -25,22 +25,23 @@ def seal(text: str) -> str:
     return f"{text[: match.end()]}# slurmray-sha256: {sha256(text)}\n{text[match.end() :]}"
 
 
-def write_scripts(texts: Mapping[Path, str], force: bool, *, is_private: bool = False) -> None:
-    """Write scripts or tasks; UsageError without `force` if a file exists and is foreign or was edited.
+def write_scripts(texts: Mapping[Path, str], force: bool) -> None:
+    """Write scripts or tasks, for their owner alone: any value or command of a job spec may be a secret.
 
-    is_private: only for their owner.
+    UsageError without `force` if a file exists and is foreign or was edited.
     """
-    write_files(texts, None if force else _refuse_overwriting, 0o700 if is_private else 0o777)
+    write_files(texts, None if force else _refuse_overwriting, is_private=True)
 
 
 def write_files(
-    files: Mapping[Path, str], refuse: Callable[[Path], None] | None, max_mode: int = 0o777
+    files: Mapping[Path, str], refuse: Callable[[Path], None] | None, *, is_private: bool = False
 ) -> None:
     """Write all files or, with a UsageError, none. Each is replaced atomically; symbolic links are followed.
 
     Texts that begin with #! become executable. refuse: called with each existing path; may raise UsageError.
-    max_mode: bits that files may have.
+    is_private: only their owner can use them, also where a file that others can read is replaced.
     """
+    max_mode = 0o700 if is_private else 0o777
     made: list[tuple[Path, Path]] = []
     try:
         for path, text in files.items():

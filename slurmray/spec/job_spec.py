@@ -175,8 +175,8 @@ class JobSpec(Model):
     env_file: Line | None = None
     """File with more variables, read on every node: lines NAME=VALUE, without quotes; # begins a comment.
 
-    For secrets: its values are not in the script, the log or the run directory. Others must not be able to
-    read it. `env` overrides it.
+    For secrets: slurmray writes its values neither to the script nor to the log or the run directory. Others
+    must not be able to read it. `env` overrides it.
     """
     node_env: Text = ""
     """Host commands (bash), run on every node after `setup`. Ray and the trainer get what they export.

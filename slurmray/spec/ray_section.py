@@ -143,7 +143,8 @@ class Ray(Model):
     keep_logs: Literal["on_failure", "always", "never"] = "on_failure"
     """When to keep Ray's logs of each node, as logs/NODE-ray.tar.gz in the run directory.
 
-    Of each file the last MiB, of all files the 20 MiB that were written last, before compression.
+    Of each file the last MiB, of all files the 20 MiB that were written last, before compression. Only the
+    submitter can read them: Ray logs a runtime environment with its values.
     """
     debug: Literal["none", "post-mortem", "legacy"] = "none"
     """post-mortem: Ray's distributed debugger waits at breakpoints and failures; legacy: for `ray debug`.

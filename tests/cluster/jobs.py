@@ -18,7 +18,6 @@ import pytest
 from slurmray.loading.load import load_plan
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import User
-from slurmray.rendering.output import write_scripts
 from slurmray.rendering.script import render_script
 from slurmray.slurm.states import FINAL
 
@@ -75,7 +74,7 @@ class Jobs:
         job, script = self.folder / "job.yaml", self.folder / "generated.sh"
         job.write_text(spec, encoding="utf-8")
         flags = [] if "slurm:" in spec else [("--nodes", "2"), ("--cpus-per-task", "2"), ("--mem", "1G")]
-        write_scripts({script: render_script(load_plan(job, flags, entrypoint))}, force=True)
+        script.write_text(render_script(load_plan(job, flags, entrypoint)), encoding="utf-8")
         return script
 
     def submit(self, spec: str = "", entrypoint: Sequence[str] = (), args: Sequence[str] = ()) -> int:

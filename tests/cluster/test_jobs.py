@@ -260,6 +260,7 @@ def ray_logs(job: Job) -> dict[str, list[str]]:
     """Names of Ray's logs in the run directory, by node."""
     found = {}
     for path in sorted(job.run.glob("logs/*.tar.gz")):
+        assert path.stat().st_mode & 0o777 == 0o600
         with tarfile.open(path) as archive:
             found[path.name.removesuffix("-ray.tar.gz")] = archive.getnames()
     return found

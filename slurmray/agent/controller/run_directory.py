@@ -161,25 +161,9 @@ def _open(place: str, submit_dir: str) -> int:
 
 def _require_own(folder: int, status: os.stat_result, path: str) -> None:
     """Raise a JobError unless an entry belongs to this user or root. folder: to make a file in."""
-    if status.st_uid not in (0, os.geteuid()) and status.st_uid != _probe_owner(folder):
+    if status.st_uid not in (0, os.geteuid()) and status.st_uid != paths.probe_owner(folder):
         message = "%s belongs to %s, who could change the job's files"
         raise _unusable(message % (path, paths.user_name(status.st_uid)))
-
-
-def _probe_owner(folder: int) -> int:
-    """The owner of a file that this user makes; -1: unknown.
-
-    It is another user for root with root_squash, and on mounts with fixed owners, e.g. CIFS or sshfs.
-    """
-    name = ".slurmray-" + os.urandom(8).hex()
-    try:
-        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-        os.unlink(name, dir_fd=folder)
-    except OSError:
-        return -1
-    owner = os.fstat(file).st_uid
-    os.close(file)
-    return owner
 
 
 def _require_closed(status: os.stat_result, path: str) -> None:
@@ -235,7 +219,7 @@ def _read_cluster(folder: int, name: str) -> "Optional[str]":
         return None
     try:
         mark = _read_own(run, "mark", 4096)
-        if os.fstat(run).st_uid not in (os.geteuid(), _probe_owner(folder)):
+        if os.fstat(run).st_uid not in (os.geteuid(), paths.probe_owner(folder)):
             return None
         return mark.decode("utf-8", "replace").split("\n")[1]
     except (OSError, IndexError):

@@ -42,6 +42,7 @@ def test_logs_of_a_session(tmp_path: Path, is_set_aside: bool) -> None:
     archive = tmp_path / "node1-ray.tar.gz"
     assert ray_logs.archive(str(tmp_path), str(archive))
     assert content(archive) == {"raylet.out": b"raylet", "events/event_GCS.log": b"{}"}
+    assert archive.stat().st_mode & 0o777 == 0o600  # Ray logs values of env_vars
     assert not list(tmp_path.glob("*.part"))
     assert (tmp_path / "private").stat().st_mode & 0o777 == 0o600
 

@@ -43,6 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "7"], capsys) == (0, "", "wrote slurmray-7.html\n")
+    assert (folder / "slurmray-7.html").stat().st_mode & 0o777 == 0o600  # it has the text of `setup`
     page = (folder / "slurmray-7.html").read_text()
     assert page.startswith("<!DOCTYPE html>")
     assert "gpu-2: lost its power" in page  # of the first attempt

@@ -11,11 +11,12 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from slurmray.agent import paths
 from slurmray.agent.script_parts import read_settings
-from slurmray.errors import SlurmError, SpecError
+from slurmray.errors import SlurmError, SpecError, UsageError
 from slurmray.native import RayExecutor
 from slurmray.native.driver import REQUEUE_EXIT_CODE
-from slurmray.native.on_slurm import RayJob, RaySlurmExecutor
+from slurmray.native.on_slurm import RayJob, RaySlurmExecutor, make_folder
 
 from ..test_events import event_line
 from .functions import add
@@ -107,6 +108,44 @@ def test_a_job_without_its_pickle_is_cancelled(folder: Path, monkeypatch: pytest
     with pytest.raises(OSError, match=r"7_submitted\.pkl"):
         executor.submit(add, 1, 2)
     assert (folder / "cancelled").read_text() == "7\n"
+
+
+def test_only_the_owner_can_read_the_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_slurm(folder, monkeypatch, "7")
+    executor = RaySlurmExecutor("runs", 3)
+    executor.parameters = {"nodes": 1}
+    executor.submit(add, 1, 2)
+    assert (folder / "runs/7_submission.sh").stat().st_mode & 0o777 == 0o600
+
+
+BOB = 65530
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+@pytest.mark.attack("pickles of another user")
+@pytest.mark.parametrize("cluster", ["slurm", "local"])
+def test_a_folder_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch, cluster: Any) -> None:
+    """submitit unpickles what is in it."""
+    fake_slurm(folder, monkeypatch, "7")
+    (folder / "runs").mkdir()
+    os.chown(folder / "runs", BOB, BOB)
+    executor = RayExecutor("runs/%j", cluster=cluster)
+    with pytest.raises(UsageError, match=r"/runs: belongs to 65530, .*; choose another folder$"):
+        executor.submit(add, 1, 2)
+    assert not list((folder / "runs").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_folders_of_root_and_of_a_server_that_maps_owners(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(folder / "mapped")
+    os.chown(folder / "mapped", BOB, BOB)
+    monkeypatch.setattr(paths, "probe_owner", lambda _: BOB)
+    make_folder(folder / "mapped")
+    make_folder(folder / "roots")
+    monkeypatch.setattr(os, "geteuid", lambda: BOB + 1)
+    make_folder(folder / "roots")
 
 
 def test_a_job_that_went_to_another_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

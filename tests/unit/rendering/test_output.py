@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.errors import ExitCode, UsageError
-from slurmray.rendering.output import seal, write_scripts
+from slurmray.rendering.output import seal, write_files, write_scripts
 
 TEXT = seal("#!/bin/bash\n#SBATCH --nodes=2\n#\n# Rendered by slurmray 1.2 from a job spec.\necho é\n")
 OTHER = seal("#!/bin/bash\n# Rendered by slurmray 1.2 from a job spec.\necho other\n")
@@ -59,24 +59,30 @@ def test_written_executable_and_overwritten_while_untouched(tmp_path: Path) -> N
     script = tmp_path / "generated.sh"
     write_scripts({script: TEXT}, force=False)
     assert script.read_text() == TEXT
-    assert script.stat().st_mode & 0o7777 == 0o755
+    assert script.stat().st_mode & 0o7777 == 0o700
     write_scripts({script: OTHER}, force=False)
     assert script.read_text() == OTHER
     assert list(tmp_path.iterdir()) == [script]
     task = tmp_path / "generated.dstack.yml"
     write_scripts({task: seal("# Rendered by slurmray 1.2 from a job spec.\ntype: task\n")}, force=False)
-    assert task.stat().st_mode & 0o7777 == 0o644
+    assert task.stat().st_mode & 0o7777 == 0o600
+
+
+@pytest.mark.parametrize(("before", "after"), [(0o755, 0o700), (0o600, 0o600), (0o664, 0o600)])
+def test_mode_of_a_script_that_is_replaced(tmp_path: Path, before: int, after: int) -> None:
+    script = tmp_path / "generated.sh"
+    write_scripts({script: TEXT}, force=False)
+    script.chmod(before)
+    write_scripts({script: OTHER}, force=False)
+    assert script.stat().st_mode & 0o7777 == after
 
 
 @pytest.mark.usefixtures("umask")
-def test_umask_and_mode_of_the_user_are_respected(tmp_path: Path) -> None:
-    os.umask(0o077)
-    script = tmp_path / "generated.sh"
-    write_scripts({script: TEXT}, force=False)
-    assert script.stat().st_mode & 0o7777 == 0o700
-    script.chmod(0o600)
-    write_scripts({script: OTHER}, force=False)
-    assert script.stat().st_mode & 0o7777 == 0o600
+@pytest.mark.parametrize(("umask_of_user", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_other_files_have_the_mode_of_the_umask(tmp_path: Path, umask_of_user: int, mode: int) -> None:
+    os.umask(umask_of_user)
+    write_files({tmp_path / "job.yaml": "run: true\n"}, None)
+    assert (tmp_path / "job.yaml").stat().st_mode & 0o7777 == mode
 
 
 @pytest.mark.parametrize(
@@ -106,16 +112,6 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     write_scripts({link: OTHER}, force=False)
     assert link.is_symlink()
     assert script.read_text() == OTHER
-
-
-@pytest.mark.parametrize("before", [None, 0o755])
-def test_a_script_with_secrets_is_private(tmp_path: Path, before: int | None) -> None:
-    script = tmp_path / "generated.sh"
-    if before:
-        write_scripts({script: TEXT}, force=False)
-        script.chmod(before)
-    write_scripts({script: OTHER}, force=False, is_private=True)
-    assert script.stat().st_mode & 0o777 == 0o700
 
 
 def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
