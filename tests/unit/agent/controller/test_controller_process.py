@@ -527,15 +527,22 @@ def test_a_restart_while_slurmctld_does_not_answer(tmp_path: Path) -> None:
 def test_tasks_are_in_slurm_s_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """srun names them by their place in it, and `slurm.batch` puts another node first."""
     outbox = SimpleNamespace(send=lambda _: None)
-    monkeypatch.setattr(step, "Step", lambda argv, *_: SimpleNamespace(argv=argv, nodes=_[-1], outbox=outbox))
+    seen: list[tuple[list[str], list[str]]] = []
+
+    def start(argv: list[str], _env: dict[str, str], _job: str, nodes: list[str]) -> SimpleNamespace:
+        seen.append((argv, nodes))
+        return SimpleNamespace(outbox=outbox)
+
+    monkeypatch.setattr(step, "Step", start)
     text = render_script(make_plan(JobSpec.model_validate({"slurm": {"nodes": 2}, "spares": 1})))
     part: Any = SimpleNamespace(env={"SLURM_JOB_ID": "7"}, cpus=1, record="")
     part.nodes, part.in_order = ["node3", "node1", "node2"], ["node1", "node2", "node3"]
     job: Any = {"id": "7", "name_for_commands": "7", "nodes": ["node3", "node1"], "spares": ["node2"]}
-    assert step.start_steps(text, job, [part])[0].nodes == part.in_order
+    step.start_steps(text, job, [part])
     job["spares"] = []
-    (second,) = step.start_steps(text, job, [part])
-    assert (second.nodes, "--nodelist=node1,node3" in second.argv) == (["node1", "node3"], True)
+    step.start_steps(text, job, [part])
+    assert [nodes for _, nodes in seen] == [["node1", "node2", "node3"], ["node1", "node3"]]
+    assert ["--nodelist=node1,node3" in argv for argv, _ in seen] == [False, True]
 
 
 def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.MonkeyPatch) -> None:
