@@ -90,7 +90,7 @@ def test_only_fields_that_older_versions_do_not_write_may_be_missing(name: str) 
         field for field in example(name) if events.fits({k: v for k, v in event.items() if k != field})
     }
     assert missing == {
-        "start": {"components", "ray_nodes", "spares"},
+        "start": {"components", "ray_nodes", "spares", "spares_of_components"},
         "attach": {"runtime", "folder", "unset"},
         "restart": {"failed"},
     }.get(name, set())

@@ -262,9 +262,9 @@ def test_slurm_is_asked_once_about_a_job_of_many_nodes(case: Case) -> None:
     (logs / "service-judge@node2.log").write_text(f"{DISK}\n")
     case.log(f"{START}{TRAINER}{LAST.format(1)}")
     program = case.folder / "bin/scontrol"
-    program.write_text(program.read_text().replace("\n", f"\necho x >>{case.folder}/asked\n", 1))
+    program.write_text(program.read_text().replace("\n", f"\necho $* >>{case.folder}/asked\n", 1))
     assert [each["source"] for each in causes(case)] == ["log of judge"]
-    assert (case.folder / "asked").read_text() == "x\n"
+    assert (case.folder / "asked").read_text() == "show job 7\nwrite batch_script 7 -\n"
 
 
 @pytest.mark.attack("a log made to be slow, or large", inputs=1)

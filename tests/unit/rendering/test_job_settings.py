@@ -314,7 +314,8 @@ def test_settings_of_a_start_on_fewer_nodes(preset: str, run: list[str], fields:
         slurm = {"nodes": nodes, "gpus_per_node": 8}
         more = {"preset": preset or None, "slurm": slurm, "run": run, "on_node_loss": "restart", "spares": 1}
         expected: Any = make_settings(plan_of(JobSpec.model_validate({**more, **fields})), "again")
-        expected.update(spares=0, fewer_nodes=written["fewer_nodes"])
+        expected["groups"][0]["spares"] = 0
+        expected["fewer_nodes"] = written["fewer_nodes"]
         assert read_start_settings(text, nodes) == expected
 
 
