@@ -7,7 +7,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -145,55 +145,6 @@ def test_the_host_of_the_batch_script_is_lost(fault: Fault, cluster: SlurmCluste
     boot_again(cluster, "node1")
     assert cluster.wait(job.id, HANG)[0] == "CANCELLED"
     fault.run_next_job(nodes=3)
-
-
-# nvidia-smi 580.159.04 of an H200, until a file says that the GPU has fallen off the bus.
-NVIDIA_SMI = """#!/bin/bash
-if [[ -e {0}/lost-$SLURMD_NODENAME ]]; then
-	echo 'Unable to determine the device handle for GPU0000:E1:00.0: Unknown Error' >&2
-	exit 15
-fi
-echo "GPU-$SLURMD_NODENAME, 0, 0, 143771"
-"""
-
-
-@pytest.fixture
-def nvidia_driver(cluster: SlurmCluster) -> Iterator[None]:
-    """The file by which slurmray knows that a host has NVIDIA's driver."""
-    for host in HOSTS:
-        assert cluster.run(["touch", "/dev/nvidiactl"], host=host).returncode == 0
-    yield
-    for host in HOSTS:
-        cluster.run(["rm", "/dev/nvidiactl"], host=host)
-
-
-@pytest.mark.fault(ROW, "none")
-@pytest.mark.full
-@pytest.mark.usefixtures("nvidia_driver")
-def test_a_gpu_is_lost(fault: Fault) -> None:
-    """The trainer fails with a code that asks for a restart; the checks of the next start find the node."""
-    programs = fault.jobs.folder / "programs"
-    programs.mkdir()
-    (programs / "nvidia-smi").write_text(NVIDIA_SMI.format(programs))
-    (programs / "nvidia-smi").chmod(0o755)
-    lost = f"touch {programs}/lost-node2; exit 85"
-    run = f"((SLURMRAY_RESTART)) || {{ {lost}; }}; echo restart $SLURMRAY_RESTART on $NNODES"
-    fault.submit(
-        ["bash", "-c", run],
-        slurm={"gpus_per_node": 1},
-        setup=f"export SLURMRAY_ACCELERATOR= PATH={programs}:$PATH",
-        container={"accelerator": "nvidia"},
-        preflight="none",  # it would open the GPU with the driver's library
-        spares=1,
-        restart={"exit_codes": [85]},
-    )
-    job = fault.wait_end("restart 1 of 3: the trainer exited with 85")
-    assert job.last_line == "done: trainer exited with 0", job.log
-    assert "Unable to determine the device handle for GPU0000:E1:00.0" in job.log, job.log
-    assert "start again: node2: " in job.log, job.log
-    assert "\nrestart 1 on 2\n" in job.log, job.log
-    (_, event) = restarts(job)
-    assert (event["restart"], event["nodes"], event["failed"]) == (1, ["node1", "node3"], ["node2"])
 
 
 @pytest.mark.fault(ROW, "podman", "none")
