@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -150,13 +151,15 @@ class NodeProcess:
         raise AssertionError(f"no {wanted}:\n{self.log()}")
 
     def container_log(self, text: str) -> str:
-        """Return the input of the container process, once it contains the text."""
+        """Return the input of the container process, once it contains the text. Sends heartbeats."""
         deadline = time.monotonic() + HANG
         while time.monotonic() < deadline:
             path = self.folder / "container"
             if path.exists() and text in path.read_text():
                 return path.read_text()
-            time.sleep(0.02)
+            with contextlib.suppress(OSError):  # it has ended
+                self.send("heartbeat")
+            time.sleep(0.1)
         raise AssertionError(f"no {text!r}:\n{self.log()}")
 
     def log(self) -> str:
