@@ -72,9 +72,8 @@ class Job:
         """Make the job with an id. UsageError if it is no positive integer.
 
         run_dir: as in its job spec; None: as in its script, while Slurm has that. folder: where it was
-        submitted, for a job that Slurm has forgotten.
-        cluster: None is the default one. host: with Slurm's commands and the files, as for ssh; None is this
-        one.
+        submitted, for a job that Slurm has forgotten. cluster: None is the default one. host: with Slurm's
+        commands and the files, as for ssh; None is this one.
         """
         if isinstance(id, bool) or not isinstance(id, int) or id < 1:
             raise UsageError(f"Job: expected the number of a job, for example 1234, got {id!r}")

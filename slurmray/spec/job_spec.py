@@ -331,7 +331,7 @@ class JobSpec(Model):
     def _check_node_loss(cls, value: str, info: ValidationInfo) -> str:
         # Seen with Slurm 22.05 and 24.11 when a node is set DOWN, even with --no-kill in each component.
         if value == "continue" and "slurm" in info.data and info.data["slurm"].groups:
-            raise ValueError("Slurm ends a job with groups when it loses one of its nodes; use restart")
+            raise ValueError("Slurm ends a job with groups when a host goes down; use restart or fail")
         is_fixed = "restart" in info.data and info.data["restart"].min_nodes is None
         if value != "restart" and "restart" in info.data and not is_fixed:
             raise ValueError("restart.min_nodes needs restart; set it to restart, or leave min_nodes out")

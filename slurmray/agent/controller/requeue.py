@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 # Of `sinfo`: name and state of each node, and what jobs may ask of it.
 NODES_FORMAT = "--format=%N %t %c %m %G %f"
-FILE_WAIT = 20.0  # seconds, for a file in the run directory
 # Its short states, without marks like ~ of a node that Slurm can boot. One that does not answer has a *.
 USABLE = ("idle", "alloc", "mix", "comp", "plnd", "resv")
+FILE_WAIT = 20.0  # seconds, for a file in the run directory
 
 
 def is_requested(state: "JobState", settings: "Settings") -> bool:
