@@ -5,6 +5,7 @@ ends. Standard output is for messages to the controller. Standard error is the n
 container, guard.py is the parent of this process.
 """
 
+import functools
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
     from ..wire import messages
+    from .joining import Joining
     from .stages import Stages
 
 # Seconds between two turns of the loop:
@@ -46,6 +48,7 @@ class ContainerProcess:
         self.trainer = Trainer(self.context)
         self.head = Head(self.context, self.ray, self.trainer, self.are_stages_done)
         self.stages: "Optional[Stages]" = None  # None without prepare steps and services
+        self.joining: "Optional[Joining]" = None  # of a spare node
         self.is_signalled = False  # this process got SIGTERM or SIGINT
         self.is_input_over = False
         self.decoder = codec.LineDecoder()
@@ -116,10 +119,8 @@ class ContainerProcess:
         if needs_ray:
             self.trainer.require_job_api()
             preflight.check_node(context)
-        if (context.settings["prepare"] or context.settings["services"]) and not context.is_spare:
-            from .stages import Stages
-
-            self.stages = Stages(context)
+        if not context.is_spare:
+            self.make_stages()
         self.ray.write_token()
         self.gpus.start()
         if self.stages and self.gpus.is_open:
@@ -131,6 +132,13 @@ class ContainerProcess:
             self.head.preload_probe()
             self.ray.start(self.choose_address(context.settings["network"]["family"]))
             self.head.wait_for_gcs()
+
+    def make_stages(self) -> None:
+        """Make the stages of this node, if the job has any."""
+        if self.context.settings["prepare"] or self.context.settings["services"]:
+            from .stages import Stages
+
+            self.stages = Stages(self.context)
 
     def on_head_versions(self, message: "messages.HeadVersions") -> None:
         """Compare the versions on this worker with those on the head node."""
@@ -148,6 +156,7 @@ class ContainerProcess:
         """Start Ray on a worker: the head node is in the GCS."""
         if not self.context.is_head and self.context.is_in_ray and self.ray.version_text:
             self.join_ray(message["address"])
+            self.ray.check_connections(message["address"])
 
     def join_ray(self, gcs: str) -> None:
         """Start Ray on this worker. gcs: `host:port`."""
@@ -157,7 +166,7 @@ class ContainerProcess:
     def on_ready(self, _message: "messages.Ready") -> None:
         """Continue with stages and trainer: the cluster is ready."""
         context = self.context
-        context.is_ready = True
+        context.is_ready = not context.is_spare
         self.ray.watch.release_ports()
         self.write_attach_programs()
         if context.is_head:
@@ -179,10 +188,18 @@ class ContainerProcess:
         job["nodes"][rank] = message["node"]
         job["spares"].remove(message["node"])
         if message["node"] == context.name:
-            context.rank = rank
-            self.ray.preload()
-            self.join_ray(message["address"])
-            self.write_attach_programs()
+            from .joining import Joining
+
+            context.rank, context.is_replacement = rank, True
+            self.make_stages()
+            self.joining = Joining(
+                context, self.ray, self.stages, functools.partial(self.join_late, message["address"])
+            )
+
+    def join_late(self, gcs: str) -> None:
+        """Start Ray on this node, which was a spare one. gcs: `host:port`."""
+        self.join_ray(gcs)
+        self.write_attach_programs()
 
     def on_stage_done(self, message: "messages.StageDone") -> None:
         """Continue with the next stage or the trainer: all nodes are done with a stage."""
@@ -342,7 +359,8 @@ class ContainerProcess:
         if self.head.is_waiting or self.context.deadline is not None:
             return SHORT_PAUSE
         is_checking = self.setup.is_running or self.gpus.is_running or self.ray.watch.is_active
-        is_busy = is_checking or (self.stages and self.stages.doing)
+        is_joining = self.joining and self.joining.is_waiting
+        is_busy = is_checking or is_joining or (self.stages and self.stages.doing)
         return LONG_PAUSE if is_busy else None
 
     def tick(self) -> None:
@@ -357,6 +375,8 @@ class ContainerProcess:
         self.ray.watch.tick()
         if self.stages:
             self.stages.tick()
+        if self.joining:
+            self.joining.tick()
         self.head.tick()
         deadline = self.context.deadline
         if deadline is not None and time.monotonic() > deadline and not self.trainer.send_signal("KILL"):

@@ -2,6 +2,7 @@
 
 All nodes have the same stages. A node sends `stage_done` when it is done with one; when all nodes have done
 so, the controller sends `stage_done` to all. A stage begins when all nodes are done with those before it.
+A spare node that takes the place of a lost one does not wait for the others: see joining.py.
 """
 
 import os
@@ -81,6 +82,17 @@ class Stages:
         if self.context.deadline is not None and not self.is_preparing():
             raise Finished
         self.begin()
+
+    def count_own_as_all(self) -> None:
+        """Go on with the next stages: those that are done on this node count as done by all."""
+        own = {stage for stage in self._begun if self.work[stage].is_done_here}
+        if own - self._done:
+            self._done |= own
+            self.begin()
+
+    def may_join_ray(self) -> bool:
+        """Whether the stages that do not need Ray are done."""
+        return self._is_done(PREPARE) and self._is_done(SERVICES)
 
     @property
     def doing(self) -> str:

@@ -33,6 +33,7 @@ LIMIT_MARGIN = 15  # seconds of stop.lead that remain for clean-up before the ti
 STOP_MARGIN = 5  # seconds after the grace period in which the trainer's exit code may arrive
 NODE_LOSSES = ("ray", "node_lost")  # kinds of failures
 UNFIT = ("preflight", "image")  # those of a node before it is in Ray
+UNPREPARED = ("prepare", "service")  # those of a node in its stages
 SLURMCTLD = "slurmctld"  # among the hosts that answer
 # What srun prints about a node, what that means, and whether srun then ends all tasks of the step: Slurm's
 # src/api/step_launch.c. An io error is a connection that was reset, and has the node's place in the step.
@@ -129,6 +130,7 @@ class Controller:
         self._stages: "Dict[str, Set[str]]" = {}
         self._stage_begun: "Dict[str, float]" = {}
         self._stage_logged: "Dict[str, Tuple[float, int]]" = {}  # when, and how many nodes were done
+        self._joining: "Dict[str, Set[str]]" = {}  # nodes that were spare -> stages that they have to do
         self._handlers: "Dict[str, Callable[[str, Any, float], None]]" = {
             "started": self._on_started,
             "heartbeat": self._on_heartbeat,
@@ -442,6 +444,9 @@ class Controller:
 
     def _on_stage_done(self, node: str, message: "messages.NodeStageDone", now: float) -> None:
         stage = message["stage"]
+        if self.state.has_trained:
+            self._joining.get(node, set()).discard(stage)
+            return
         done = self._stages.setdefault(stage, set())
         done.add(node)
         self._log_stages(now)
@@ -577,7 +582,9 @@ class Controller:
         if spares and len(spares) == len(nodes):
             return
         nodes = [node for node in nodes if node not in spares]
-        is_loss = kind in (*NODE_LOSSES, *UNFIT)
+        # A replacement that cannot be prepared is replaced itself.
+        is_unprepared = kind in UNPREPARED and any(self._joining.get(node) for node in nodes)
+        is_loss = kind in (*NODE_LOSSES, *UNFIT) or is_unprepared
         may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained
         if may_continue and is_loss and self.head not in nodes:
             self._leave_out(nodes, "node_loss", text)
@@ -593,6 +600,7 @@ class Controller:
             if spare:
                 nodes[nodes.index(node)] = spare
                 spares.remove(spare)
+                self._joining[spare] = set(list_stages(self.settings))
                 self.log.event("replacement", node=spare, lost=node)
                 self.actions.send({"type": "replace", "node": spare, "lost": node, "address": self._gcs})
 

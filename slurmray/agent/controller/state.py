@@ -37,8 +37,8 @@ EXPECTED = {
     "join": (STARTING_RAY,),
     "joined": (STARTING_RAY,),
     "ready": (STARTING_RAY,),
-    "stage_done": (STARTING_RAY, READY),
-    "prepared": (STARTING_RAY, READY),
+    "stage_done": (STARTING_RAY, READY, TRAINING),  # while it trains: of a node that joins
+    "prepared": (STARTING_RAY, READY, TRAINING),
     "attach": (READY,),
     "trainer": (READY,),
     "exit": (TRAINING,),

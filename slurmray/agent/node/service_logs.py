@@ -31,8 +31,10 @@ class ServiceLogs:
     def __init__(self, node: "NodeApi") -> None:
         self._logs: "Dict[int, int]" = {}  # descriptor of a FIFO -> of the log
         nodes, ray_nodes = node.job["nodes"], node.settings["ray"]["nodes"]
+        may_take_any_place = node.name in node.job["spares"]  # but that of the head node
         for item in node.settings["services"]:
-            if node.name in places(item["where"], nodes, ray_nodes):
+            is_here = node.name in places(item["where"], nodes, ray_nodes)
+            if is_here or (may_take_any_place and item["where"] != "head"):
                 self._open(node, item["name"])
         self._over, self._waker = os.pipe()
         self._thread = threading.Thread(target=self._copy, daemon=True)

@@ -46,15 +46,18 @@ PLACES = {"name": "places", "run": "echo $NNODES nodes; exec sleep infinity", "w
 
 # Waits for the replacement in the running Ray, and runs a task on it.
 WAITS = """
-import time, ray
+import glob, os, time, ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 ray.init()
 print("started", flush=True)
 find = lambda: {row["NodeName"]: row["NodeID"] for row in ray.nodes() if row["Alive"]}
 while sorted(find()) != ["node1", "node3"]:
     time.sleep(0.2)
+print("before it:", *sorted(glob.glob("*-node3")))
 task = ray.remote(lambda: __import__("socket").gethostname())
 print("task on", ray.get(task.options(scheduling_strategy=On(find()["node3"], soft=False)).remote()))
+while not os.path.exists("judge-node3"):
+    time.sleep(0.2)
 """
 
 
@@ -224,10 +227,19 @@ def test_starts_are_counted_over_attempts(fault: Fault, cluster: SlurmCluster) -
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
 def test_a_spare_node_joins_the_running_ray(fault: Fault) -> None:
-    fault.start_trainer(["python3", "-c", WAITS], spares=1, on_node_loss="continue")
+    reward = {"name": "reward", "run": "touch reward-$HOSTNAME; exec sleep infinity"}
+    judge = {"name": "judge", "run": "ray status && touch judge-$HOSTNAME; exec sleep infinity"}
+    fault.start_trainer(
+        ["python3", "-c", WAITS],
+        spares=1,
+        on_node_loss="continue",
+        prepare=[{"name": "data", "run": "touch data-$HOSTNAME", "where": "all"}],
+        services=[reward, {**judge, "where": "workers", "needs_ray": True}],
+    )
     fault.kill("node2", "--full", "raylet/raylet")
     job = fault.wait_end("spare node node3 joins Ray in place of node2")
     assert job.last_line == "done: trainer exited with 0", job.log
+    assert "\nbefore it: data-node3 reward-node3\n" in job.log, job.log
     assert "\ntask on node3\n" in job.log, job.log
 
 

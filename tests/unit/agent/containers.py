@@ -107,6 +107,8 @@ class Node:
     def start_ray_processes(self):
         command = ["raylet", f"agent.py --listen-port={self.params['dashboard-agent-listen-port']}"]
         services.start_ray_process(command, "raylet")
+        address = self.params["node-ip-address"], int(self.params["node-manager-port"])
+        self.manager = socket.create_server(address)
         if os.environ.get("RAY_FAULT") != "no " + self.params["node-name"]:
             with open(os.environ["TABLE"], "a") as file:
                 file.write(f"{self.params['node-name']} {self.params['num-gpus']}\\n")
@@ -394,6 +396,7 @@ class Cluster:
         self.nodes: list[Node] = []
         self.readers: list[subprocess.Popen[bytes]] = []
         self.stages: dict[str, int] = {}
+        self.taking_part = 0  # nodes that are not spare
 
     def start(
         self,
@@ -409,6 +412,7 @@ class Cluster:
         """
         this_job = this_job or job()
         this_job["nodes"] = [name for name in self.names if name not in this_job["spares"]]
+        self.taking_part = len(this_job["nodes"])
         spec["ray"]["nodes"] = spec["ray"].get("nodes") or len(this_job["nodes"])
         this_job["spares_of_groups"] = [len(this_job["spares"])]
         if len(spec["groups"]) == 1:
@@ -473,7 +477,7 @@ class Cluster:
             self.send("check_reachable", targets=[[node.name, message["address"], message["port"]]])
         elif kind == "stage_done":
             count = self.stages[message["stage"]] = self.stages.get(message["stage"], 0) + 1
-            if count == len(self.nodes):
+            if count == self.taking_part:
                 self.send("stage_done", stage=message["stage"])
         elif kind == "trainer":
             for stream in ("out", "err"):

@@ -74,9 +74,6 @@ class RayProcess:
         if cluster is None:
             self._take_fixed_ports()
         context.gcs = cluster or node_address.join_host_port(address, context.ports[ports.GCS])
-        # Once the trainer runs, the head node looks at no more addresses.
-        if cluster and self._tries == 0 and settings["preflight"] != "none" and not context.is_ready:
-            self._check_connections(cluster)
         extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
         if context.group["name"]:
             extra = command.add_resource(extra, "group:" + context.group["name"])
@@ -140,9 +137,11 @@ class RayProcess:
                     message = "port %s is taken on this node. Set ray.%s to auto or to another port"
                     raise JobError("bring_up", message % (port, field))
 
-    def _check_connections(self, cluster: str) -> None:
-        """Check connections from this worker to the head node and back."""
+    def check_connections(self, cluster: str) -> None:
+        """Check connections from this worker to the head node and back, if findings are wanted."""
         context, port = self.context, self.context.ports[ports.REACHABILITY_PORT]
+        if context.settings["preflight"] == "none":
+            return
         reachability.accept_once(context.address, port)
         host, gcs_port = node_address.split_host_port(cluster)
         reachability.check_reachable([("the head node", host, gcs_port)], context.finding)

@@ -49,6 +49,7 @@ class RayWatch:
         }
         self.is_active, self.own_ports = True, set()
         self.port_was_taken, self._ended = False, {}
+        self._guarded_until = float("inf")
         self._due = time.monotonic() + INTERVAL
         try:
             os.unlink(self._path(preload.STARTED))  # of an earlier try

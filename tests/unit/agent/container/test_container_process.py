@@ -469,6 +469,40 @@ def test_a_spare_node_joins_ray_in_place_of_another(tmp_path: Path) -> None:
         made.nodes[2].until("healthy")
 
 
+@pytest.mark.parametrize("start", ["fast", "plain"])
+def test_a_spare_node_has_its_stages_when_it_joins(tmp_path: Path, start: str) -> None:
+    """No other node waits for them. Its Ray runs before those that need Ray, and after the others."""
+    events = tmp_path / "events"  # of the stand-in for Ray
+
+    def step(name: str, then: str = "", **fields: object) -> dict[str, object]:
+        run = f"echo {name} $NODE_RANK ${{RAY_ADDRESS:+Ray}} >>{events}; {then}"
+        return {"name": name, "run": ["bash", "-c", run], "where": "all", "needs_ray": False, **fields}
+
+    def service(name: str, **fields: object) -> dict[str, object]:
+        made = step(name, "sleep 600", host=False, env={}, gpus=0, restarts=0, on_end="fail", **fields)
+        return {**made, "ready": {"run": ["grep", "-q", f"{name} 1", str(events)], "timeout": 30}}
+
+    spec = settings(
+        prepare=[step("data", once=True), step("model", once=False), step("head", once=False, where="head")],
+        services=[service("reward"), service("judge", needs_ray=True, where="workers")],
+        trainer=trainer("sleep", "60"),
+        ray={"start": start},
+    )
+    with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
+        made.start(spec, job(spares=["gpu-3"]))
+        gcs = made.run_until("join")["address"]
+        made.run_until("trainer")
+        events.write_text("")
+        made.send("replace", node="gpu-3", lost="gpu-2", address=gcs)
+        made.nodes[2].until("stage_done", stage="services-with-ray")
+        lines = events.read_text().splitlines()
+        own = [line for line in lines if line.split()[0] in ("data", "model", "head", "reward", "judge")]
+        assert own == ["data 1", "model 1", "reward 1", "judge 1 Ray"]
+        assert lines.index("reward 1") < lines.index("start raylet") < lines.index("judge 1 Ray")
+        marks = [message["name"] for message in made.nodes[2].received if message["type"] == "prepared"]
+        assert marks == ["data@gpu-3"]
+
+
 def find_pids_of(node: str, folder: Path) -> list[int]:
     return [pid for pid in find_pids("raylet") if in_folder(pid, node, folder)]
 

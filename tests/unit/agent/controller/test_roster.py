@@ -363,6 +363,29 @@ def test_a_replacement_that_fails_is_replaced() -> None:
     assert events == [("node4", "node2"), ("node5", "node4"), ("node6", "node5")]
 
 
+@pytest.mark.parametrize("kind", ["prepare", "service"])
+def test_a_replacement_that_cannot_be_prepared_is_replaced(kind: str) -> None:
+    """Once it is prepared, the end of its service ends the job like that of other nodes."""
+    item = {"name": "data", "where": "all", "needs_ray": False}
+    cluster, _ = with_spares(2, on_node_loss="continue", prepare=[item], services=[item])
+    cluster.train()
+    cluster.sent.clear()
+    cluster.receive("node2", "failed", kind="ray", message="the raylet was killed")
+    cluster.receive("node4", "stage_done", stage="services")
+    cluster.receive("node4", "failed", kind=kind, message="data exited with 1", log="service-data@node4")
+    assert not cluster.wait(2)
+    events = [fields for name, fields in cluster.log.events if name == "replacement"]
+    assert events == [{"node": "node4", "lost": "node2"}, {"node": "node5", "lost": "node4"}]
+    for stage in ("prepare", "services"):
+        cluster.receive("node5", "stage_done", stage=stage)
+    cluster.receive("node5", "prepared", name="data@node5")
+    assert cluster.types() == ["replace", "replace"]
+    assert cluster.done == ["data@node5"]
+    cluster.receive("node5", "failed", kind="service", message="data exited with 1", log="")
+    assert cluster.wait(2)
+    assert cluster.outcome(1).kind == "service"
+
+
 def test_slurm_cannot_start_a_task() -> None:
     """srun ends the step, also if the node is a spare one."""
     for node, nodes in (("node2", ["node1", "node3", "node4"]), ("node4", ["node1", "node2", "node3"])):

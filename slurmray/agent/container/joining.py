@@ -1,0 +1,57 @@
+"""A spare node joins Ray in place of a lost one, while the trainer runs."""
+
+from . import stages
+from .ray import ports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Optional
+
+    from .node_context import NodeContext
+    from .ray.start import RayProcess
+
+
+class Joining:
+    """From the message `replace` until Ray runs on this node and its stages are done.
+
+    Actors of the trainer may come as soon as Ray runs here. So prepare steps and services that do not need
+    Ray come first. No other node waits for those of this one. join: starts Ray.
+    """
+
+    def __init__(
+        self,
+        context: "NodeContext",
+        ray: "RayProcess",
+        own_stages: "Optional[stages.Stages]",
+        join: "Callable[[], None]",
+    ) -> None:
+        self.context = context
+        self.ray = ray
+        self.stages = own_stages
+        self._join = join
+        self._has_begun = False
+        ray.preload()
+        if own_stages:
+            own_stages.begin()
+        self.tick()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether tick() has something to check."""
+        return self._has_begun and not self.context.is_ready
+
+    def tick(self) -> None:
+        """Go on if what comes before is done. Called in each turn of the loop."""
+        context = self.context
+        if context.deadline is not None:
+            return
+        if self.stages:
+            self.stages.count_own_as_all()
+        if not self._has_begun and (not self.stages or self.stages.may_join_ray()):
+            self._has_begun = True
+            self._join()
+        if self.is_waiting and ports.listeners([context.ports[ports.NODE_MANAGER]])[0]:
+            context.is_ready = True
+            self.ray.watch.release_ports()
+            if self.stages:
+                self.stages.begin()
