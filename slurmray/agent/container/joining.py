@@ -1,6 +1,5 @@
 """A spare node joins Ray in place of a lost one, while the trainer runs."""
 
-from . import stages
 from .ray import ports
 
 TYPE_CHECKING = False
@@ -9,6 +8,7 @@ if TYPE_CHECKING:
 
     from .node_context import NodeContext
     from .ray.start import RayProcess
+    from .stages import Stages
 
 
 class Joining:
@@ -22,7 +22,7 @@ class Joining:
         self,
         context: "NodeContext",
         ray: "RayProcess",
-        own_stages: "Optional[stages.Stages]",
+        own_stages: "Optional[Stages]",
         join: "Callable[[], None]",
     ) -> None:
         self.context = context

@@ -30,6 +30,7 @@ STEP_SIGNAL_DELAY = 3.0  # seconds by which Slurm may signal steps before the ba
 SIGNAL_DELAY = 2.0  # seconds in which a signal may reach several processes: tasks, and the batch script
 ASK_INTERVAL = 1.0  # seconds between two questions to hosts without heartbeats
 LIMIT_MARGIN = 15  # seconds of stop.lead that remain for clean-up before the time limit
+GPUS_WAIT = 12.0  # seconds for the nodes to answer whether they still have their GPUs
 STOP_MARGIN = 5  # seconds after the grace period in which the trainer's exit code may arrive
 NODE_LOSSES = ("ray", "node_lost")  # kinds of failures
 UNFIT = ("preflight", "image")  # those of a node before it is in Ray
@@ -153,6 +154,7 @@ class Controller:
             "exit": self._on_exit,
             "failed": self._on_failed,
             "healthy": self._on_healthy,
+            "gpus": self._on_gpus,
             "stop_requested": self._on_stop_requested,
             "signal": self._on_signal,
             "signalled": self._on_signalled,
@@ -426,6 +428,7 @@ class Controller:
         self.bring_up.done("checks", [node])
         self._peers.update(message["addresses"])
         self.nodes[node].addresses = message["addresses"]
+        self.nodes[node].has_unknown_gpus = bool(message.get("gpus"))
         if node == self.head:
             self._folder = message["folder"]
         self._is_proxy_set = self._is_proxy_set or message["proxy"]
@@ -496,6 +499,12 @@ class Controller:
 
     def _on_healthy(self, node: str, _message: "messages.Healthy", _now: float) -> None:
         self.nodes[node].is_healthy = True
+
+    def _on_gpus(self, node: str, message: "messages.Gpus", _now: float) -> None:
+        self.nodes[node].has_unknown_gpus = False
+        if message["lost"]:
+            self.nodes[node].has_finding = True  # no later start uses it
+            self._fail(node, "node_lost", message["lost"])
 
     def _on_stop_requested(self, _node: str, _message: "messages.StopRequested", _now: float) -> None:
         self.requests.is_stopping = True  # a preemption with GraceTime signals only the steps
@@ -624,8 +633,10 @@ class Controller:
         for node in self.monitor.nodes():
             if self.nodes[node].is_signalled:
                 return True  # it exits after its grace period
-            # A node that has sent another message instead of the answer is not lost: its Ray may have ended.
             waited = now - (self._health_check_until - HEALTH_CHECK_WAIT)
+            if self.nodes[node].has_unknown_gpus and waited < GPUS_WAIT:
+                return True
+            # A node that has sent another message instead of the answer is not lost: its Ray may have ended.
             is_connected = waited > HEALTH_CHECK_WAIT and self.monitor.seconds_since(node, now) < waited
             if not self.nodes[node].is_healthy and not is_connected:
                 return True

@@ -43,6 +43,7 @@ EXPECTED = {
     "trainer": (READY,),
     "exit": (TRAINING,),
     "healthy": (TRAINED,),
+    "gpus": (TRAINED,),
 }
 FROM_HEAD = ("versions", "join", "joined", "ready", "attach", "dashboard", "trainer", "exit", "signal")
 # Messages that still have an effect while the step is being ended.
@@ -72,6 +73,7 @@ class Node:
         "end",
         "field",
         "has_finding",
+        "has_unknown_gpus",
         "is_healthy",
         "is_left_out",
         "is_lost",
@@ -86,6 +88,7 @@ class Node:
         self.end = UP
         self.addresses: "List[str]" = []
         self.field = ""  # of the job spec, whose commands run there
+        self.has_unknown_gpus = False  # it has not answered yet whether it still has its GPUs
         self.is_healthy = False  # it has answered that Ray runs
         self.is_signalled = False  # its container process got SIGTERM
         self.has_finding = False  # that ends the job

@@ -112,7 +112,13 @@ class NodeAgent(NodeApi):
 
         addresses = facts.all_addresses(self.name)
         self.send(
-            {"type": "checked", "addresses": addresses, "proxy": self._has_proxy(), "folder": self.folder}
+            {
+                "type": "checked",
+                "addresses": addresses,
+                "proxy": self._has_proxy(),
+                "folder": self.folder,
+                "gpus": len(self.gpus),
+            }
         )
         self.require_no_findings()
         if self.settings["only_checks"]:
@@ -167,6 +173,14 @@ class NodeAgent(NodeApi):
             return os.stat(os.path.join(self.inside, heartbeat.FILE)).st_mtime_ns
         except OSError:
             return 0
+
+    def answer_about_gpus(self) -> None:
+        """Send whether the node still has the job's GPUs, where it has counted them. Does not block."""
+        from .checks import gpus
+
+        if self.gpus:
+            answer = lambda: self.send({"type": "gpus", "lost": gpus.find_lost(self)})  # noqa: E731
+            threading.Thread(target=answer, daemon=True).start()
 
     def _first_messages(self, runtime: "Runtime") -> "List[messages.ToContainer]":
         from . import facts

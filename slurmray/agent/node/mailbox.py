@@ -123,6 +123,8 @@ class Mailbox:
         """Keep what this node has to know of messages that go on."""
         self._node.has_head_started = self._node.has_head_started or kind == "head_versions"
         self.has_succeeded = self.has_succeeded or kind == "succeeded"
+        if kind == "check_health":
+            self._node.answer_about_gpus()
 
     def _handle_signals(self) -> None:
         while self._signals:  # all nodes get them, but only one is to send them

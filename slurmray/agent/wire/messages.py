@@ -62,6 +62,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         addresses: List[str]
         proxy: bool  # whether a proxy is set
         folder: str  # the job's folder
+        gpus: NotRequired[int]  # NVIDIA GPUs that the node can be asked about
 
     class Versions(TypedDict):
         """The head node is in the GCS."""
@@ -145,6 +146,12 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """Ray runs here: the answer to `check_health`."""
 
         type: Literal["healthy"]
+
+    class Gpus(TypedDict):
+        """The node agent's answer to `check_health` where there are GPUs."""
+
+        type: Literal["gpus"]
+        lost: str  # those that the driver no longer has, in words; "" for none
 
     class Failed(TypedDict):
         """The job cannot go on."""
@@ -244,7 +251,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         stage: str
 
     class CheckHealth(TypedDict):
-        """The trainer has failed: does Ray run on this node?"""
+        """The trainer has failed: does Ray run on this node, and has it its GPUs?"""
 
         type: Literal["check_health"]
 
@@ -329,6 +336,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         NotReady,
         Exit,
         Healthy,
+        Gpus,
         Failed,
         NodeSignal,
         StopRequested,

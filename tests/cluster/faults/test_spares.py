@@ -61,6 +61,20 @@ while not os.path.exists("judge-node3"):
 """
 
 
+# Prints what nvidia-smi 580.159.04 does about an H200; once /run/lost is there, as where a GPU has fallen off
+# the bus (github.com/NVIDIA/open-gpu-kernel-modules/issues/387).
+NVIDIA_SMI = """#!/bin/bash
+if [[ -e /run/lost ]]; then
+	echo "Unable to determine the device handle for GPU0000:17:00.0: Unknown Error"
+	exit 15
+fi
+case $1 in
+--list-gpus) echo "GPU 0: NVIDIA H200 (UUID: GPU-$HOSTNAME)" ;;
+*) echo "GPU-$HOSTNAME, 0, 0, 143771" ;;
+esac
+"""
+
+
 @pytest.fixture
 def cluster_config() -> ClusterConfig:
     """Three small hosts."""
@@ -202,6 +216,35 @@ def test_a_container_dies_and_no_spare_node_is_left(fault: Fault, way: str) -> N
     job = fault.wait_end("restart 1 of 3: node2: ")
     assert job.last_line == "done: trainer exited with 0", job.log
     assert "\nin Ray: node1 node2" in job.log, job.log
+
+
+@pytest.mark.fault(ROW, "none")
+@pytest.mark.full
+def test_a_gpu_is_lost(fault: Fault, cluster: SlurmCluster) -> None:
+    """The trainer only fails. Without a GPU the driver's library cannot be tried: preflight: none."""
+    program = fault.jobs.folder / "bin/nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(NVIDIA_SMI)
+    program.chmod(0o755)
+    wait = "until [[ -e failed ]]; do sleep 0.1; done; exit 1"
+    try:
+        for host in HOSTS:
+            assert cluster.run(["touch", "/dev/nvidiactl"], host=host).returncode == 0
+        fault.start_trainer(
+            [*TRAINER[:2], TRAINER[2].replace("exec sleep infinity", wait)],
+            slurm={"gpus_per_node": 1},
+            container={"accelerator": "nvidia"},
+            preflight="none",
+            setup=f"export PATH={program.parent}:$PATH SLURMRAY_ACCELERATOR=",
+            **SPARE,
+        )
+        fault.inject(["touch", "/run/lost"], "node2")
+        (fault.jobs.folder / "failed").touch()
+        job = fault.wait_end("restart 1 of 3: node2: lost GPU-node2: nvidia-smi: Unable to determine the")
+        check_restarted(job)
+    finally:
+        for host in HOSTS:
+            cluster.run(["rm", "-f", "/dev/nvidiactl", "/run/lost"], host=host)
 
 
 @pytest.mark.fault(ROW, "podman", "none")

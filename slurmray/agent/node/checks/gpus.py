@@ -2,6 +2,8 @@
 
 import os
 
+from ... import command_runner
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
@@ -15,6 +17,7 @@ ACCELERATOR_VARIABLE = "SLURMRAY_ACCELERATOR"
 NVIDIA_SMI_TIMEOUT = 60.0  # seconds
 # Variables of steps whose GPUs Slurm shares among jobs: gres/shard and gres/mps.
 SHARED = ("SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+LOSS_TIMEOUT = 10.0  # seconds; less than the controller waits for the answer
 BUSY = 0.05  # share of a GPU's memory that is worth a warning if others use it; drivers reserve less
 # For the network between nodes: InfiniBand, Slingshot, gdrcopy, and NVLink between nodes (IMEX channels).
 NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-imex-channels/*")
@@ -42,6 +45,7 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
         )
     elif "nvidia" in vendors and os.path.exists(os.path.join(root, "dev/nvidiactl")):
         devices.nvidia = _nvidia(node, root)
+        node.gpus = devices.nvidia or []
     elif "amd" in vendors and os.path.exists(os.path.join(root, "dev/kfd")):
         devices.amd = _amd(node, root, runtime.is_engine)
     else:
@@ -58,6 +62,24 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
     if devices.nvidia is not None and node.settings["checks"]["bf16"] and not _has_mig(node):
         _check_bf16(node)  # every GPU with MIG has bfloat16
     return result
+
+
+def find_lost(node: "NodeApi") -> str:
+    """Which of the job's GPUs nvidia-smi no longer lists, with its words; "" if it lists all.
+
+    Where a GPU has fallen off the bus it may also hang. The log says so, but that proves nothing.
+    """
+    result = command_runner.run(["nvidia-smi", "--list-gpus"], node.env, LOSS_TIMEOUT)
+    lost = [uuid for uuid in node.gpus if "(UUID: %s)" % uuid not in result.out]
+    text = (result.out + result.err).splitlines()
+    words = [line for line in text if line.strip() and not line.startswith(("GPU ", "  MIG "))]
+    is_known = result.code == 0 or (words and result.code not in (command_runner.TIMEOUT, 127))
+    if lost and not is_known:
+        node.phase("end", "%s: %s" % (node.name, result.why))
+    if not (lost and is_known):
+        return ""
+    names = "all GPUs" if len(lost) == len(node.gpus) > 1 else ", ".join(lost)
+    return "lost %s: nvidia-smi: %s" % (names, words[0] if words else "no longer lists it")
 
 
 def _has_mig(node: "NodeApi") -> bool:

@@ -104,6 +104,37 @@ def test_controller_does_not_wait_long_for_an_answer_about_health() -> None:
     assert cluster.end().source == "trainer"
 
 
+def with_gpus(**settings: Any) -> Cluster:
+    """A job with a GPU on each node, whose trainer has failed."""
+    cluster = Cluster(**settings)
+    cluster.receive_from_all("started", step="0")
+    cluster.receive_from_all("checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER, gpus=1)
+    for kind, fields in (("ready", {}), ("trainer", {"command": "x"}), ("exit", {"code": 1})):
+        cluster.receive("node1", kind, **fields)
+    assert not cluster.controller.is_over(cluster.now)
+    cluster.receive_from_all("healthy")
+    return cluster
+
+
+def test_a_trainer_that_fails_because_of_a_lost_gpu() -> None:
+    cluster = with_gpus()
+    text = "lost GPU-3f: nvidia-smi: Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error"
+    for node, lost in (("node1", ""), ("node3", text)):
+        assert not cluster.controller.is_over(cluster.now)
+        cluster.receive(node, "gpus", lost=lost)
+    assert cluster.wait(1)
+    end = cluster.end()
+    assert (end.code, end.kind, end.node) == (71, "node_lost", "node3")
+    assert text + "; the trainer exited with 1" in end.text
+
+
+def test_an_answer_about_gpus_that_does_not_come() -> None:
+    cluster = with_gpus()
+    assert not cluster.wait(10)
+    assert cluster.wait(20)
+    assert cluster.end().source == "trainer"
+
+
 @pytest.mark.parametrize("node", ["node2", "node3"])
 def test_a_lost_node(node: str) -> None:
     cluster = Cluster()

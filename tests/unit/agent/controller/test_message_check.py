@@ -92,7 +92,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "finding": {"kind": "warn", "check": "a", "found": "b", "wanted": "c", "fix": "d"},
     "leftover_jobs": {"jobs": ["7"]},
     "unfit": {},
-    "checked": {"addresses": ["10.0.0.1"], "proxy": False, "folder": "/tmp/x"},
+    "checked": {"addresses": ["10.0.0.1"], "proxy": False, "folder": "/tmp/x", "gpus": 8},
     "versions": {"text": "{}"},
     "reachable_at": {"address": "10.0.0.1", "port": 6379},
     "join": {"address": "[fd00::1]:6379"},
@@ -107,6 +107,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "exit": {"code": 255},
     "signal": {"name": "USR1"},
     "healthy": {},
+    "gpus": {"lost": "GPU-a"},
     "failed": {"kind": "ray", "message": "x", "log": "service-a.b@node1"},
     "stop_requested": {},
     "signalled": {},
@@ -130,7 +131,11 @@ def test_each_field_is_checked() -> None:
         for name in fields:
             wrong: Any
             for wrong in ([1], {"a": "b"}, 1.5, 10**7, True, None):
-                if (kind, name, wrong) in (("checked", "proxy", True), ("heartbeat", "field", None)):
+                if (kind, name, wrong) in (
+                    ("checked", "proxy", True),
+                    ("checked", "gpus", None),
+                    ("heartbeat", "field", None),
+                ):
                     continue
                 assert message_check.problem({**right, name: wrong}, nodes), (kind, name, wrong)
     for of_others in (

@@ -386,6 +386,22 @@ def test_a_replacement_that_cannot_be_prepared_is_replaced(kind: str) -> None:
     assert cluster.outcome(1).kind == "service"
 
 
+def test_a_node_without_one_of_its_gpus_is_not_used_again() -> None:
+    """Also where no spare node is left."""
+    cluster, roster = with_spares(1, on_node_loss="restart")
+    cluster.train()
+    cluster.receive("node1", "exit", code=1)
+    cluster.receive_from_all("healthy")
+    cluster.receive("node2", "gpus", lost="lost GPU-3f: nvidia-smi: no longer lists it")
+    assert restarts(cluster, roster)
+    assert (roster.nodes, roster.failed) == (["node1", "node3", "node4"], ["node2"])
+    again, roster = with_spares(0, on_node_loss="restart")
+    again.train()
+    again.receive("node1", "exit", code=1)
+    again.receive("node2", "gpus", lost="lost GPU-3f: nvidia-smi: no longer lists it")
+    assert not restarts(again, roster)
+
+
 def test_slurm_cannot_start_a_task() -> None:
     """srun ends the step, also if the node is a spare one."""
     for node, nodes in (("node2", ["node1", "node3", "node4"]), ("node4", ["node1", "node2", "node3"])):

@@ -25,6 +25,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "trainer": {"command": "python"},
     "exit": {"code": 0},
     "healthy": {},
+    "gpus": {"lost": "lost GPU-a: nvidia-smi: no longer lists it"},
 }
 
 

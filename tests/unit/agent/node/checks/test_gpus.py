@@ -315,6 +315,34 @@ def test_nvidia_smi_that_fails(tmp_path: Path, program: str, found: str) -> None
     assert text.startswith(found)
 
 
+LIST_B = "echo 'GPU 1: NVIDIA H200 (UUID: GPU-b)'"  # as nvidia-smi 580.159.04 prints it
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        (f"echo '{LOST}' >&2; {LIST_B}; exit 15", f"lost GPU-a: nvidia-smi: {LOST}"),
+        (LIST_B, "lost GPU-a: nvidia-smi: no longer lists it"),
+        ("echo No devices were found; exit 6", "lost all GPUs: nvidia-smi: No devices were found"),
+        (f"{LIST_B}; echo 'GPU 0: NVIDIA H200 (UUID: GPU-a)'; echo WARNING; exit 14", ""),
+        ("exit 255", ""),
+        ("sleep 60", ""),
+    ],
+)
+def test_gpus_that_the_driver_loses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: str
+) -> None:
+    """Before, it listed GPU-a and GPU-b. No answer proves nothing, but the log says so."""
+    monkeypatch.setattr(gpus, "LOSS_TIMEOUT", 1.0)
+    node = make_node(tmp_path, "nvidiactl nvidia0", {"CUDA_VISIBLE_DEVICES": "4,5"})
+    options(node, "docker")
+    node.program("nvidia-smi", script)
+    assert gpus.find_lost(node) == found
+    whys = {"sleep 60": "does not answer", "exit 255": "exited with 255"}
+    expected = [f"end node1: nvidia-smi --list-gpus {whys[script]}"] if script in whys else []
+    assert node.phases == expected
+
+
 def test_nvidia_smi_that_is_not_in_path(tmp_path: Path) -> None:
     node = make_node(tmp_path, "nvidiactl")
     node.env["PATH"] = "/usr/sbin-of-nobody"
