@@ -57,9 +57,7 @@ class Services(Stage):
         super().__init__(context, name)
         self.kinds = ("service-with-ray", "ready-with-ray") if needs_ray else ("service", "ready")
         own = context.own_items(context.settings["services"])
-        if (
-            context.is_replacement and context.runtime == "pyxis"
-        ):  # the step of such a service gets no new nodes
+        if context.is_replacement and context.runtime == "pyxis":  # steps of services get no new nodes
             own = [item for item in own if not item.get("image")]
         self.items = {item["name"]: item for item in own if item["needs_ray"] == needs_ray}
         self.restarts = dict.fromkeys(self.items, 0)

@@ -52,6 +52,7 @@ class FakeNode(NodeApi):
             "id": "9",
             "attempt": 0,
             "nodes": ["node1"],
+            "spares": [],
             "run_dir": str(folder / "run"),
             "mark": "abcdef0123",
             "commit": "",

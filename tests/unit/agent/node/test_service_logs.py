@@ -105,3 +105,14 @@ def test_a_service_of_other_nodes_has_no_log_here(tmp_path: Path) -> None:
     node = make(tmp_path, "one", where="workers")
     ServiceLogs(node).finish(HANG)
     assert [*Path(node.inside).iterdir(), *(tmp_path / "run/logs").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("where", "logs"),
+    [("workers", ["service-one@node1.log"]), ("all", ["service-one@node1.log"]), ("head", [])],
+)
+def test_a_spare_node_may_take_the_place_of_a_worker(tmp_path: Path, where: str, logs: list[str]) -> None:
+    node = make(tmp_path, "one", where=where)
+    node.job["nodes"], node.job["spares"] = ["node2", "node3"], ["node1"]
+    ServiceLogs(node).finish(HANG)
+    assert [path.name for path in (tmp_path / "run/logs").iterdir()] == logs
