@@ -146,7 +146,7 @@ def _progress(step: str, nodes: Sequence[NodeTimes]) -> StepProgress:
 def _counts(events: Sequence[Event], began: float) -> Iterator[Count]:
     """The nodes in Ray: more with each event of the step `ray`, fewer with each lost node.
 
-    A spare node that takes the place of a lost one counts from then on; it joins Ray within seconds.
+    A spare node that takes the place of a lost one counts from then on; it joins Ray after its prepare steps.
     """
     gpus: dict[str, int] = {}
     lost: dict[str, int] = {}

@@ -176,11 +176,13 @@ class NodeAgent(NodeApi):
 
     def answer_about_gpus(self) -> None:
         """Send whether the node still has the job's GPUs, where it has counted them. Does not block."""
+        if self.gpus:
+            threading.Thread(target=self._send_lost_gpus, daemon=True).start()
+
+    def _send_lost_gpus(self) -> None:
         from .checks import gpus
 
-        if self.gpus:
-            answer = lambda: self.send({"type": "gpus", "lost": gpus.find_lost(self)})  # noqa: E731
-            threading.Thread(target=answer, daemon=True).start()
+        self.send({"type": "gpus", "lost": gpus.find_lost(self)})
 
     def _first_messages(self, runtime: "Runtime") -> "List[messages.ToContainer]":
         from . import facts
