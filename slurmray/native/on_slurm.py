@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 import uuid
 import warnings
 from collections.abc import Sequence
@@ -23,17 +25,21 @@ from slurmray.slurm.states import is_last_attempt_over
 
 
 def make_folder(folder: Path) -> None:
-    """Make an executor's folder, unless it is there. UsageError where it belongs to another user but root."""
+    """Make an executor's folder, unless it is there. UsageError where others but root may write to it."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        owner = os.fstat(descriptor).st_uid
+        status = os.fstat(descriptor)
+        owner = status.st_uid
         is_own = owner in (0, os.geteuid()) or owner == paths.probe_owner(descriptor)
     finally:
         os.close(descriptor)
     if not is_own:
         text = f"belongs to {paths.user_name(owner)}, whose pickles would run code as you"
         raise UsageError(f"{folder}: {text}; choose another folder")
+    if status.st_mode & stat.S_IWOTH:
+        text = "every user may write to it, and pickles of others would run code as you"
+        raise UsageError(f"{folder}: {text}; choose another folder, or chmod o-w {shlex.quote(str(folder))}")
 
 
 class RayJob(core.Job[core.R]):

@@ -135,6 +135,18 @@ def test_a_folder_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch,
     assert not list((folder / "runs").iterdir())
 
 
+@pytest.mark.parametrize(("mode", "is_refused"), [(0o777, True), (0o1777, True), (0o2775, False)])
+def test_a_folder_to_which_every_user_may_write(folder: Path, mode: int, is_refused: bool) -> None:
+    """Also with the sticky bit: the pickle with the result may be made by somebody else."""
+    (folder / "my runs").mkdir()
+    (folder / "my runs").chmod(mode)
+    if is_refused:
+        with pytest.raises(UsageError, match=r"every user may write to it, .*; .* chmod o-w '.*/my runs'$"):
+            make_folder(folder / "my runs")
+    else:
+        make_folder(folder / "my runs")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
 def test_folders_of_root_and_of_a_server_that_maps_owners(
     folder: Path, monkeypatch: pytest.MonkeyPatch
