@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,7 +116,7 @@ def find(wanted: str | None) -> Run | None:
         if not known:
             raise UsageError("no job was submitted with slurmray submit yet; give the job's id")
         return known[0]
-    is_id = wanted.isascii() and wanted.isdigit()
+    is_id = re.fullmatch("[0-9]{1,10}", wanted)  # Slurm's ids have 32 bits
     for run in known:
         if wanted == (str(run.id) if is_id else run.name):
             return run
@@ -123,7 +124,7 @@ def find(wanted: str | None) -> Run | None:
         return None
     names = list(dict.fromkeys(run.name for run in known))[:5]
     hint = f"known are {', '.join(names)}" if names else "give its id"
-    raise UsageError(f"no job named {wanted!r} was submitted with slurmray submit; {hint}")
+    raise UsageError(f"no job named {wanted[:100]!r} was submitted with slurmray submit; {hint}")
 
 
 def last_run(name: str, folder: str, host: str | None) -> Run | None:

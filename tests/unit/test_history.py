@@ -46,9 +46,10 @@ def test_a_job_by_id_or_name() -> None:
     assert ids("verl") == 3
     assert ids("1") == 1
     assert ids("7") is None, "a number is an id"
-    for unknown in ("other", "0", "-1", "²", ""):
-        with pytest.raises(UsageError, match="known are eval, verl, 7"):
+    for unknown in ("other", "0", "-1", "²", "", "9" * 11, "9" * 5000):
+        with pytest.raises(UsageError, match="known are eval, verl, 7") as caught:
             history.find(unknown)
+        assert len(str(caught.value)) < 300
 
 
 def test_without_jobs() -> None:
