@@ -113,7 +113,7 @@ class Controller:
         self._unfit_until = 0.0
         self._is_unfit_late = False  # a finding came after `checked`: it is about image or container
         self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
-        self._service_steps_over: "Dict[str, Tuple[int, float]]" = {}  # exit code of srun, and when
+        self._service_steps_over: "Dict[str, Tuple[List[str], int, float]]" = {}  # nodes, exit code, when
         self._output_step_over: "Optional[Tuple[int, float]]" = None  # likewise
         self._health_check_until: "Optional[float]" = None
         self._stop_until: "Optional[float]" = None
@@ -246,9 +246,9 @@ class Controller:
         self._without_task.update(dict.fromkeys(nodes, now))
         self.is_step_over = len(self._without_task) == len(self.nodes)
 
-    def on_service_step_over(self, name: str, code: int, now: float) -> None:
+    def on_service_step_over(self, name: str, nodes: "List[str]", code: int, now: float) -> None:
         """Note that the step of a service has ended; srun exited with `code`. May be called again."""
-        self._service_steps_over.setdefault(name, (code, now))
+        self._service_steps_over.setdefault(name, (nodes, code, now))
 
     def on_output_step_over(self, code: int, now: float) -> None:
         """Note that the srun that copies the trainer's output has failed. May be called again."""
@@ -535,14 +535,17 @@ class Controller:
         ]
         if late:
             self._fail_all(late, "ray", "the step ended unexpectedly. The job's log has the messages of srun")
-        for name, (code, then) in self._service_steps_over.items():
-            if now - then > STEP_SIGNAL_DELAY:
+        # The loss of a node may be noticed later than the end of a step on it.
+        until_lost = self.settings["timeouts"]["heartbeat"] + heartbeat.ANSWER_WAIT + ASK_INTERVAL
+        may_go_on = self.settings["on_node_loss"] == "continue"
+        wait = STEP_SIGNAL_DELAY + (until_lost if may_go_on else 0)
+        for name, (nodes, code, then) in self._service_steps_over.items():
+            if now - then > wait and not all(self.nodes[node].is_left_out for node in nodes):
                 text = "the step of service %s ended, srun exited with %d. Its log has the reason"
                 self._fail("", "service", text % (name, code))
         if self._output_step_over and self.state.trainer_code is None:
             code, then = self._output_step_over
-            # Without a heartbeat the whole node is lost.
-            if now - then > self.settings["timeouts"]["heartbeat"] + STEP_SIGNAL_DELAY:
+            if now - then > STEP_SIGNAL_DELAY + until_lost:
                 text = "the step that copies the trainer's output ended, srun exited with %d"
                 self._fail(self.head, "ray", text % code)
 

@@ -69,6 +69,7 @@ class JobRun(Actions):
         self._readers: "List[subprocess.Popen[bytes]]" = []
         self._remote_readers: "List[subprocess.Popen[bytes]]" = []  # sruns, on a head node elsewhere
         self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
+        self._service_nodes: "Dict[str, List[str]]" = {}  # of these steps
         self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
         self._answers: "List[str]" = []  # of these
         self._next_look = 0.0  # for `slurmray cancel --now`, by the clock
@@ -105,7 +106,7 @@ class JobRun(Actions):
         for name, service in list(self._services.items()):
             code = service.poll()
             if code is not None:
-                controller.on_service_step_over(name, code, now)
+                controller.on_service_step_over(name, self._service_nodes[name], code, now)
         for reader in self._remote_readers:
             code = reader.poll()
             if code:
@@ -266,6 +267,7 @@ class JobRun(Actions):
         """Start the step of a service with an image of its own: see start_service in the story."""
         settings, job, name = self.settings, self.job, service["name"]
         nodes = places(service["where"], job["nodes"], settings["ray"]["nodes"])
+        self._service_nodes[name] = nodes
         options = ["--nodelist=" + ",".join(nodes)]
         if settings["on_node_loss"] != "fail":
             options += ["--no-kill", "--kill-on-bad-exit=0"]

@@ -117,9 +117,9 @@ def test_the_step_of_a_service_ends() -> None:
     cluster = Cluster()
     cluster.train()
     assert cluster.has_started_services
-    cluster.controller.on_service_step_over("web", 1, cluster.now)
+    cluster.controller.on_service_step_over("web", ["node2"], 1, cluster.now)
     assert not cluster.wait(3), "Slurm may be ending the job"
-    cluster.controller.on_service_step_over("web", 1, cluster.now)
+    cluster.controller.on_service_step_over("web", ["node2"], 1, cluster.now)
     assert cluster.wait(1)
     assert cluster.controller.logs_to_show() == ["service-web"]
     end = cluster.end()
@@ -131,13 +131,24 @@ def test_the_step_of_a_service_ends() -> None:
 def test_slurm_ends_the_step_of_a_service_before_the_batch_script() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.controller.on_service_step_over("web", 143, cluster.now)
+    cluster.controller.on_service_step_over("web", ["node2"], 143, cluster.now)
     assert not cluster.wait(2)
     cluster.controller.requests.is_stopping = True
     assert not cluster.wait(5)
     cluster.receive("node1", "exit", code=0)
     assert cluster.wait(1)
     assert cluster.end().code == 0
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_the_step_of_a_service_ends_with_its_last_node(is_lost: bool) -> None:
+    """srun notices before there are too few heartbeats."""
+    cluster = Cluster(on_node_loss="continue")
+    cluster.train()
+    cluster.controller.on_service_step_over("web", ["node2"], 1, cluster.now)
+    cluster.lost = {"node2"} if is_lost else set()
+    assert not cluster.wait(25)
+    assert cluster.wait(60) != is_lost
 
 
 def test_services_do_not_start_where_a_node_is_unfit() -> None:
