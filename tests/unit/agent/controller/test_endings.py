@@ -165,6 +165,16 @@ def test_no_task_has_started(runtime: str, code: int) -> None:
     assert cluster.outcome(1).code == code
 
 
+def test_the_loss_of_the_head_node_is_not_taken_for_a_failure_of_its_output() -> None:
+    """The head node is another host than the batch script's."""
+    cluster = Cluster()
+    cluster.train()
+    cluster.controller.on_output_step_over(1, cluster.now)
+    cluster.lost = {"node1"}
+    assert cluster.wait(60)
+    assert "no heartbeat for 25 s" in cluster.end().text
+
+
 @pytest.mark.parametrize("exits", [False, True])
 def test_the_trainer_s_output_cannot_be_read(exits: bool) -> None:
     """The head node is another host than the batch script's. The trainer waits for a reader, or has run."""
@@ -175,7 +185,7 @@ def test_the_trainer_s_output_cannot_be_read(exits: bool) -> None:
     if exits:
         cluster.receive("node1", "exit", code=3)
         cluster.receive_from_all("healthy")
-    assert cluster.wait(10)
+    assert cluster.wait(12)
     text = "the step that copies the trainer's output ended, srun exited with 1"
     wanted = "done: trainer exited with 3" if exits else f"failed (71 node lost): node1: {text}"
     assert cluster.end().text == wanted
