@@ -164,9 +164,16 @@ class ContainerProcess:
         self.ray.start(self.choose_address(family), gcs)
 
     def on_ready(self, _message: "messages.Ready") -> None:
-        """Continue with stages and trainer: the cluster is ready."""
+        """Continue with stages and trainer: the cluster is ready. A spare node goes on waiting."""
+        if self.context.is_spare:
+            self.write_attach_programs()
+        else:
+            self.use_ray()
+
+    def use_ray(self) -> None:
+        """Continue with stages and trainer: the cluster is ready, with this node in it."""
         context = self.context
-        context.is_ready = not context.is_spare
+        context.is_ready = True
         self.ray.watch.release_ports()
         self.write_attach_programs()
         if context.is_head:
@@ -192,14 +199,8 @@ class ContainerProcess:
 
             context.rank, context.is_replacement = rank, True
             self.make_stages()
-            self.joining = Joining(
-                context, self.ray, self.stages, functools.partial(self.join_late, message["address"])
-            )
-
-    def join_late(self, gcs: str) -> None:
-        """Start Ray on this node, which was a spare one. gcs: `host:port`."""
-        self.join_ray(gcs)
-        self.write_attach_programs()
+            start = functools.partial(self.join_ray, message["address"])
+            self.joining = Joining(context, self.ray, self.stages, start, self.use_ray)
 
     def on_stage_done(self, message: "messages.StageDone") -> None:
         """Continue with the next stage or the trainer: all nodes are done with a stage."""

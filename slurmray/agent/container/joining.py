@@ -1,7 +1,5 @@
 """A spare node joins Ray in place of a lost one, while the trainer runs."""
 
-from .ray import ports
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Optional
@@ -15,7 +13,8 @@ class Joining:
     """From the message `replace` until Ray runs on this node and its stages are done.
 
     Actors of the trainer may come as soon as Ray runs here. So prepare steps and services that do not need
-    Ray come first. No other node waits for those of this one. join: starts Ray.
+    Ray come first. No other node waits for those of this one. start_ray: starts Ray. use_ray: called once
+    it runs.
     """
 
     def __init__(
@@ -23,12 +22,14 @@ class Joining:
         context: "NodeContext",
         ray: "RayProcess",
         own_stages: "Optional[Stages]",
-        join: "Callable[[], None]",
+        start_ray: "Callable[[], None]",
+        use_ray: "Callable[[], None]",
     ) -> None:
         self.context = context
         self.ray = ray
         self.stages = own_stages
-        self._join = join
+        self._start_ray = start_ray
+        self._use_ray = use_ray
         self._has_begun = False
         ray.preload()
         if own_stages:
@@ -49,9 +50,6 @@ class Joining:
             self.stages.count_own_as_all()
         if not self._has_begun and (not self.stages or self.stages.may_join_ray()):
             self._has_begun = True
-            self._join()
-        if self.is_waiting and ports.listeners([context.ports[ports.NODE_MANAGER]])[0]:
-            context.is_ready = True
-            self.ray.watch.release_ports()
-            if self.stages:
-                self.stages.begin()
+            self._start_ray()
+        if self.is_waiting and self.ray.watch.is_raylet_running():
+            self._use_ray()

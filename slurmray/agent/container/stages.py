@@ -85,9 +85,11 @@ class Stages:
 
     def count_own_as_all(self) -> None:
         """Go on with the next stages: those that are done on this node count as done by all."""
-        own = {stage for stage in self._begun if self.work[stage].is_done_here}
-        if own - self._done:
-            self._done |= own
+        while True:  # a stage without work on this node is done at once
+            new = {stage for stage in self._begun if self.work[stage].is_done_here} - self._done
+            if not new:
+                return
+            self._done |= new
             self.begin()
 
     def may_join_ray(self) -> bool:

@@ -502,9 +502,16 @@ class Controller:
 
     def _on_gpus(self, node: str, message: "messages.Gpus", _now: float) -> None:
         self.nodes[node].has_unknown_gpus = False
-        if message["lost"]:
-            self.nodes[node].has_finding = True  # no later start uses it
-            self._fail(node, "node_lost", message["lost"])
+        if not message["lost"]:
+            return
+        self.nodes[node].has_finding = True  # no later start uses it
+        wishes = [*self.settings["restart"]["exit_codes"], self.settings["requeue"]["exit_code"]]
+        if node in self.job["spares"]:
+            self._leave_out([node], "set_aside", message["lost"])
+        elif self.state.trainer_code in wishes:
+            self.log.write("%s: %s" % (node, message["lost"]))
+        elif not self.state.failure:
+            self.state.failure = Failure([node], "node_lost", message["lost"])
 
     def _on_stop_requested(self, _node: str, _message: "messages.StopRequested", _now: float) -> None:
         self.requests.is_stopping = True  # a preemption with GraceTime signals only the steps
@@ -594,8 +601,9 @@ class Controller:
         if spares and len(spares) == len(nodes):
             return
         nodes = [node for node in nodes if node not in spares]
-        # A replacement that cannot be prepared is replaced itself.
+        # A replacement that cannot be prepared, or finds no ports, is replaced itself.
         is_unprepared = kind in UNPREPARED and any(self._joining.get(node) for node in nodes)
+        is_unprepared = is_unprepared or (kind == "bring_up" and any(node in self._joining for node in nodes))
         is_loss = kind in (*NODE_LOSSES, *UNFIT) or is_unprepared
         may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained
         if may_continue and is_loss and self.head not in nodes:

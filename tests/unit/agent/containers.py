@@ -107,8 +107,6 @@ class Node:
     def start_ray_processes(self):
         command = ["raylet", f"agent.py --listen-port={self.params['dashboard-agent-listen-port']}"]
         services.start_ray_process(command, "raylet")
-        address = self.params["node-ip-address"], int(self.params["node-manager-port"])
-        self.manager = socket.create_server(address)
         if os.environ.get("RAY_FAULT") != "no " + self.params["node-name"]:
             with open(os.environ["TABLE"], "a") as file:
                 file.write(f"{self.params['node-name']} {self.params['num-gpus']}\\n")

@@ -75,8 +75,15 @@ class RayWatch:
             self.plain_reason and self.context.is_ready
         )
 
+    def is_raylet_running(self) -> bool:
+        """Whether the raylet of this node runs, once it is to: drivers wait some seconds until it answers."""
+        return self.is_dashboard_started() and self.is_healthy()
+
     def is_dashboard_started(self) -> bool:
-        """Whether the dashboard of a head node that is in the GCS answers or has failed."""
+        """Whether the dashboard of a head node that is in the GCS answers or has failed.
+
+        On a worker: whether all has been started, but for a plain start, where that is unknown.
+        """
         return os.path.exists(self._path(preload.STARTED)) or bool(self.plain_reason)
 
     def tick(self) -> None:

@@ -67,15 +67,17 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
 def find_lost(node: "NodeApi") -> str:
     """Which of the job's GPUs nvidia-smi no longer lists, with its words; "" if it lists all.
 
-    Where a GPU has fallen off the bus it may also hang. The log says so, but that proves nothing.
+    Where a GPU has fallen off the bus it may also hang, and after an update of the driver it finds the old
+    one running. The log says so, but that proves nothing.
     """
     result = command_runner.run(["nvidia-smi", "--list-gpus"], node.env, LOSS_TIMEOUT)
     lost = [uuid for uuid in node.gpus if "(UUID: %s)" % uuid not in result.out]
     text = (result.out + result.err).splitlines()
     words = [line for line in text if line.strip() and not line.startswith(("GPU ", "  MIG "))]
-    is_known = result.code == 0 or (words and result.code not in (command_runner.TIMEOUT, 127))
+    has_failed = result.code in (command_runner.TIMEOUT, 127) or (result.code and not words)
+    is_known = not (has_failed or (words and words[0].startswith("Failed to initialize NVML")))
     if lost and not is_known:
-        node.phase("end", "%s: %s" % (node.name, result.why))
+        node.phase("end", "%s: %s" % (node.name, result.why if has_failed else words[0]))
     if not (lost and is_known):
         return ""
     names = "all GPUs" if len(lost) == len(node.gpus) > 1 else ", ".join(lost)

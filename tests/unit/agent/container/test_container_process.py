@@ -486,7 +486,7 @@ def test_a_spare_node_has_its_stages_when_it_joins(tmp_path: Path, start: str) -
         prepare=[step("data", once=True), step("model", once=False), step("head", once=False, where="head")],
         services=[service("reward"), service("judge", needs_ray=True, where="workers")],
         trainer=trainer("sleep", "60"),
-        ray={"start": start},
+        ray={"start": start, "worker_args": ["--node-manager-port=0"]},
     )
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
         made.start(spec, job(spares=["gpu-3"]))
@@ -501,6 +501,25 @@ def test_a_spare_node_has_its_stages_when_it_joins(tmp_path: Path, start: str) -
         assert lines.index("reward 1") < lines.index("start raylet") < lines.index("judge 1 Ray")
         marks = [message["name"] for message in made.nodes[2].received if message["type"] == "prepared"]
         assert marks == ["data@gpu-3"]
+
+
+def test_a_spare_node_whose_services_have_nothing_to_wait_for(tmp_path: Path) -> None:
+    """The prepare step is the last child that ends before Ray starts."""
+    more = {"where": "all", "needs_ray": False}
+    prepare = {"name": "data", "run": ["sleep", "0.5"], "once": False, **more}
+    service = {"host": False, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail", **more}
+    services = [{"name": "reward", "run": ["sleep", "600"], **service}]
+    spec = settings(prepare=[prepare], services=services, trainer=trainer("sleep", "60"))
+    with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
+        made.start(spec, job(spares=["gpu-3"]))
+        gcs = made.run_until("join")["address"]
+        made.run_until("trainer")
+        made.send("replace", node="gpu-3", lost="gpu-2", address=gcs)
+        made.events()
+        deadline = time.monotonic() + 30
+        while f"RAY_ADDRESS={gcs}\n" not in (tmp_path / "job-gpu-3/attach").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 def find_pids_of(node: str, folder: Path) -> list[int]:

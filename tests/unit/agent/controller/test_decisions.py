@@ -104,6 +104,9 @@ def test_controller_does_not_wait_long_for_an_answer_about_health() -> None:
     assert cluster.end().source == "trainer"
 
 
+RESTART = {"max": 3, "window": 600, "exit_codes": [1], "grace": 5}
+
+
 def with_gpus(**settings: Any) -> Cluster:
     """A job with a GPU on each node, whose trainer has failed."""
     cluster = Cluster(**settings)
@@ -116,16 +119,28 @@ def with_gpus(**settings: Any) -> Cluster:
     return cluster
 
 
-def test_a_trainer_that_fails_because_of_a_lost_gpu() -> None:
-    cluster = with_gpus()
+@pytest.mark.parametrize("on_node_loss", ["fail", "continue", "restart"])
+def test_a_trainer_that_fails_because_of_a_lost_gpu(on_node_loss: str) -> None:
+    cluster = with_gpus(on_node_loss=on_node_loss, spares=1)
     text = "lost GPU-3f: nvidia-smi: Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error"
-    for node, lost in (("node1", ""), ("node3", text)):
+    for node, lost in (("node1", ""), ("node4", text), ("node3", text)):
         assert not cluster.controller.is_over(cluster.now)
         cluster.receive(node, "gpus", lost=lost)
     assert cluster.wait(1)
     end = cluster.end()
     assert (end.code, end.kind, end.node) == (71, "node_lost", "node3")
     assert text + "; the trainer exited with 1" in end.text
+    assert [fields["node"] for name, fields in cluster.log.events if name == "set_aside"] == ["node4"]
+    assert "replace" not in cluster.types()
+
+
+@pytest.mark.parametrize("wish", [{"restart": RESTART}, {"requeue": {"max": 0, "exit_code": 1}}])
+def test_a_trainer_that_asks_for_another_start_because_of_a_lost_gpu(wish: dict[str, Any]) -> None:
+    cluster = with_gpus(**wish)
+    cluster.receive_from_all("gpus", lost="lost GPU-3f: nvidia-smi: no longer lists it")
+    assert cluster.wait(1)
+    assert (cluster.end().code, cluster.end().source) == (1, "trainer")
+    assert all(node.has_finding for node in cluster.controller.nodes.values())
 
 
 def test_an_answer_about_gpus_that_does_not_come() -> None:

@@ -363,7 +363,7 @@ def test_a_replacement_that_fails_is_replaced() -> None:
     assert events == [("node4", "node2"), ("node5", "node4"), ("node6", "node5")]
 
 
-@pytest.mark.parametrize("kind", ["prepare", "service"])
+@pytest.mark.parametrize("kind", ["prepare", "service", "bring_up"])
 def test_a_replacement_that_cannot_be_prepared_is_replaced(kind: str) -> None:
     """Once it is prepared, the end of its service ends the job like that of other nodes."""
     item = {"name": "data", "where": "all", "needs_ray": False}
@@ -376,6 +376,7 @@ def test_a_replacement_that_cannot_be_prepared_is_replaced(kind: str) -> None:
     assert not cluster.wait(2)
     events = [fields for name, fields in cluster.log.events if name == "replacement"]
     assert events == [{"node": "node4", "lost": "node2"}, {"node": "node5", "lost": "node4"}]
+    assert not cluster.wait(2)
     for stage in ("prepare", "services"):
         cluster.receive("node5", "stage_done", stage=stage)
     cluster.receive("node5", "prepared", name="data@node5")

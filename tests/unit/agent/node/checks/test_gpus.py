@@ -283,6 +283,7 @@ def test_another_number_of_gpus_than_asked(
 
 
 LOST = "Unable to determine the device handle for GPU0000:E1:00.0: Unknown Error"
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
 REPAIR = "ask the site to repair the driver of node1; until then, leave it out: slurm.exclude"
 
 
@@ -291,9 +292,8 @@ REPAIR = "ask the site to repair the driver of node1; until then, leave it out: 
     [
         # nvidia-smi 580.173, public reports; exit code 18: NVML_ERROR_LIB_RM_VERSION_MISMATCH of nvml.h.
         pytest.param(
-            "echo 'Failed to initialize NVML: Driver/library version mismatch'; "
-            "echo 'NVML library version: 580.173'; exit 18",
-            "nvidia-smi: Failed to initialize NVML: Driver/library version mismatch",
+            f"echo '{MISMATCH}'; echo 'NVML library version: 580.173'; exit 18",
+            f"nvidia-smi: {MISMATCH}",
             id="mismatch",
         ),
         # A GPU that has fallen off the bus, beside one that works.
@@ -326,6 +326,7 @@ LIST_B = "echo 'GPU 1: NVIDIA H200 (UUID: GPU-b)'"  # as nvidia-smi 580.159.04 p
         ("echo No devices were found; exit 6", "lost all GPUs: nvidia-smi: No devices were found"),
         (f"{LIST_B}; echo 'GPU 0: NVIDIA H200 (UUID: GPU-a)'; echo WARNING; exit 14", ""),
         ("exit 255", ""),
+        (f"echo '{MISMATCH}'; exit 18", ""),
         ("sleep 60", ""),
     ],
 )
@@ -338,9 +339,12 @@ def test_gpus_that_the_driver_loses(
     options(node, "docker")
     node.program("nvidia-smi", script)
     assert gpus.find_lost(node) == found
-    whys = {"sleep 60": "does not answer", "exit 255": "exited with 255"}
-    expected = [f"end node1: nvidia-smi --list-gpus {whys[script]}"] if script in whys else []
-    assert node.phases == expected
+    whys = {
+        "sleep 60": "nvidia-smi --list-gpus does not answer",
+        "exit 255": "nvidia-smi --list-gpus exited with 255",
+        f"echo '{MISMATCH}'; exit 18": MISMATCH,
+    }
+    assert node.phases == ([f"end node1: {whys[script]}"] if script in whys else [])
 
 
 def test_nvidia_smi_that_is_not_in_path(tmp_path: Path) -> None:
