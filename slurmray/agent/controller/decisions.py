@@ -51,6 +51,8 @@ SRUN_ERRORS = (
     ),
     (r"srun: error: Node failure on (?P<name>\S+)$", "Slurm has marked it down", False),
 )
+# Likewise, about tasks that a signal has ended: src/srun/launch.c. The number of a task is its node's place.
+TASKS_KILLED = r"srun: error: \S+: tasks? ([0-9,-]+): (?!Exited with )"
 
 
 class Actions:
@@ -113,6 +115,7 @@ class Controller:
         self._unfit_until = 0.0
         self._is_unfit_late = False  # a finding came after `checked`: it is about image or container
         self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
+        self._killed: "Dict[str, float]" = {}  # nodes whose task was killed, and since when; -1: a moment ago
         self._service_steps_over: "Dict[str, Tuple[List[str], int, float]]" = {}  # nodes, exit code, when
         self._output_step_over: "Optional[Tuple[int, float]]" = None  # likewise
         self._health_check_until: "Optional[float]" = None
@@ -204,6 +207,10 @@ class Controller:
             found = re.match(pattern, line)
             if found:
                 self._on_lost_by_srun(found.groupdict(), text, nodes, is_step_over)
+        killed = re.match(TASKS_KILLED, line)
+        for first, last in re.findall("([0-9]{1,6})-?([0-9]{0,6})", killed.group(1)) if killed else ():
+            for name in nodes[int(first) : int(last or first) + 1]:
+                self._killed.setdefault(name, -1.0)
 
     def _on_lost_by_srun(
         self, found: "Dict[str, str]", text: str, nodes: "List[str]", is_step_over: bool
@@ -542,6 +549,17 @@ class Controller:
         ]
         if late:
             self._fail_all(late, "ray", "the step ended unexpectedly. The job's log has the messages of srun")
+        self._killed = {name: now if then < 0 else then for name, then in self._killed.items()}
+        killed = [
+            name
+            for name, then in self._killed.items()
+            if now - then > STEP_SIGNAL_DELAY
+            and self.nodes[name].progress == state.WAITING  # later the heartbeats tell
+            and not self.nodes[name].is_over
+        ]
+        if killed:
+            self.state.advance(killed, "lost")
+            self._fail_all(killed, "node_lost", "killed before the node agent could begin")
         # The loss of a node may be noticed later than the end of a step on it.
         until_lost = self.settings["timeouts"]["heartbeat"] + heartbeat.ANSWER_WAIT + ASK_INTERVAL
         may_go_on = self.settings["on_node_loss"] == "continue"

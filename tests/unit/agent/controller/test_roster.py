@@ -417,6 +417,55 @@ def test_slurm_cannot_start_a_task() -> None:
         assert describe(cluster, roster).startswith(f"start again: {node}: Slurm could not start its task")
 
 
+@pytest.mark.parametrize(
+    ("line", "nodes"),
+    [
+        ("node3: task 2: Killed", ["node1", "node2", "node4"]),
+        ("node[2-3]: tasks 1-2: Segmentation fault (core dumped)", ["node1", "node4", "node5"]),
+        ("node[2,5]: tasks 1,4: Out Of Memory", ["node1", "node3", "node4"]),
+    ],
+)
+def test_tasks_that_are_killed_before_they_begin(line: str, nodes: list[str]) -> None:
+    """They have sent no heartbeat that could stop to come."""
+    cluster, roster = with_spares(2)
+    cluster.nodes, all_nodes = nodes, cluster.nodes
+    cluster.receive_from_all("started", step="0")
+    cluster.controller.on_srun_error("srun: error: " + line, all_nodes)
+    assert cluster.wait(10)
+    cluster.nodes = nodes
+    assert restarts(cluster, roster)
+    assert (roster.nodes, roster.restarts) == (nodes, 0)
+    assert "killed before the node agent could begin" in cluster.outcome(0).text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "node2: task 1: Exited with exit code 1",
+        "node1: task 0: Killed",
+        "node9: task 9-99: Killed",
+        "x: task -: y",
+    ],
+)
+def test_lines_of_srun_that_change_nothing(line: str) -> None:
+    """A task that exits has sent its reason; the heartbeats of one that has begun tell."""
+    cluster, _ = with_spares()
+    cluster.receive("node1", "started", step="0")
+    cluster.controller.on_srun_error("srun: error: " + line, cluster.nodes)
+    assert not cluster.wait(20)
+
+
+def test_slurm_kills_the_tasks_before_the_batch_script() -> None:
+    cluster, _ = with_spares()
+    cluster.receive("node1", "started", step="0")
+    cluster.controller.on_srun_error("srun: error: node[2-4]: tasks 1-3: Killed", cluster.nodes)
+    assert not cluster.wait(2)
+    cluster.controller.requests.is_stopping = True
+    cluster.receive("node1", "gone")
+    assert cluster.wait(5)
+    assert cluster.outcome(0).source == "slurm"
+
+
 def test_a_command_that_fails_on_all_nodes_is_no_reason_to_try_fewer() -> None:
     cluster, roster = with_spares(0, on_node_loss="restart", fewer_nodes={"1": {}, "2": {}})
     cluster.receive_from_all("started", step="0")
