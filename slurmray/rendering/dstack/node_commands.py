@@ -109,7 +109,7 @@ def make_commands(spec: JobSpec, node_env: Mapping[str, Fact]) -> list[str]:
     if spec.prepare:
         parts.append("\n".join([*_format_array("PREPARE", _list_prepare(spec)), _read_file("prepare.sh")]))
     if spec.setup:
-        # As on Slurm, its exit code does not count. Without `|| true`, && would skip the other commands.
+        # Its exit code does not count. Without `|| true`, && would skip the other commands.
         parts.append(f"eval {_quote(spec.setup)} </dev/null >&2 || true")
     if spec.ray.auth != "none":
         since = ".".join(map(str, variables.TOKEN_SINCE))
