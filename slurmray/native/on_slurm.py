@@ -26,7 +26,7 @@ from slurmray.slurm.states import is_last_attempt_over
 
 def make_folder(folder: Path) -> None:
     """Make an executor's folder, unless it is there. UsageError where others but root may write to it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)

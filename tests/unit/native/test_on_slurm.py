@@ -135,6 +135,16 @@ def test_a_folder_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch,
     assert not list((folder / "runs").iterdir())
 
 
+def test_a_new_folder_is_for_its_owner_whatever_the_umask(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_folder(folder / "new/runs")
+        make_folder(folder / "new/runs")
+    finally:
+        os.umask(before)
+    assert (folder / "new/runs").stat().st_mode & 0o777 == 0o755
+
+
 @pytest.mark.parametrize(("mode", "is_refused"), [(0o777, True), (0o1777, True), (0o2775, False)])
 def test_a_folder_to_which_every_user_may_write(folder: Path, mode: int, is_refused: bool) -> None:
     """Also with the sticky bit: the pickle with the result may be made by somebody else."""
