@@ -69,8 +69,8 @@ if [[ -e /run/lost ]]; then
 	exit 15
 fi
 case $1 in
---list-gpus) echo "GPU 0: NVIDIA H200 (UUID: GPU-$HOSTNAME)" ;;
-*) echo "GPU-$HOSTNAME, 0, 0, 143771" ;;
+--list-gpus) echo "GPU 0: NVIDIA H200 (UUID: GPU-$SLURMD_NODENAME)" ;;
+*) echo "GPU-$SLURMD_NODENAME, 0, 0, 143771" ;;
 esac
 """
 
@@ -270,13 +270,16 @@ def test_starts_are_counted_over_attempts(fault: Fault, cluster: SlurmCluster) -
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
 def test_a_spare_node_joins_the_running_ray(fault: Fault) -> None:
-    reward = {"name": "reward", "run": "touch reward-$HOSTNAME; exec sleep infinity"}
-    judge = {"name": "judge", "run": "ray status && touch judge-$HOSTNAME; exec sleep infinity"}
+    reward = {"name": "reward", "run": "touch reward-$(</proc/sys/kernel/hostname); exec sleep infinity"}
+    judge = {
+        "name": "judge",
+        "run": "ray status && touch judge-$(</proc/sys/kernel/hostname); exec sleep infinity",
+    }
     fault.start_trainer(
         ["python3", "-c", WAITS],
         spares=1,
         on_node_loss="continue",
-        prepare=[{"name": "data", "run": "touch data-$HOSTNAME", "where": "all"}],
+        prepare=[{"name": "data", "run": "touch data-$(</proc/sys/kernel/hostname)", "where": "all"}],
         services=[reward, {**judge, "where": "workers", "needs_ray": True}],
     )
     fault.kill("node2", "--full", "raylet/raylet")
