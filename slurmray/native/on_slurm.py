@@ -25,7 +25,10 @@ from slurmray.slurm.states import is_last_attempt_over
 
 
 def make_folder(folder: Path) -> None:
-    """Make an executor's folder, unless it is there. UsageError where others but root may write to it."""
+    """Make an executor's folder, unless it is there.
+
+    UsageError where it belongs to another user but root, or every user may write to it.
+    """
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

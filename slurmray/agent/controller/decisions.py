@@ -512,10 +512,10 @@ class Controller:
         if not message["lost"]:
             return
         self.nodes[node].has_finding = True  # no later start uses it
-        wishes = [*self.settings["restart"]["exit_codes"], self.settings["requeue"]["exit_code"]]
+        restart_codes = [*self.settings["restart"]["exit_codes"], self.settings["requeue"]["exit_code"]]
         if node in self.job["spares"]:
             self._leave_out([node], "set_aside", message["lost"])
-        elif self.state.trainer_code in wishes:
+        elif self.state.trainer_code in restart_codes:
             self.log.write("%s: %s" % (node, message["lost"]))
         elif not self.state.failure:
             self.state.failure = Failure([node], "node_lost", message["lost"])
@@ -554,7 +554,7 @@ class Controller:
             name
             for name, then in self._killed.items()
             if now - then > STEP_SIGNAL_DELAY
-            and self.nodes[name].progress == state.WAITING  # later the heartbeats tell
+            and self.nodes[name].progress == state.WAITING  # later it is noticed by its heartbeats
             and not self.nodes[name].is_over
         ]
         if killed:

@@ -151,7 +151,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """The node agent's answer to `check_health` where there are GPUs."""
 
         type: Literal["gpus"]
-        lost: str  # those that the driver no longer has, in words; "" for none
+        lost: str  # those that nvidia-smi no longer lists, with its error message; "" for none
 
     class Failed(TypedDict):
         """The job cannot go on."""

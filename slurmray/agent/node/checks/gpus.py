@@ -65,23 +65,23 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
 
 
 def find_lost(node: "NodeApi") -> str:
-    """Which of the job's GPUs nvidia-smi no longer lists, with its words; "" if it lists all.
+    """Which of the job's GPUs nvidia-smi no longer lists, with its error message; "" if it lists all.
 
-    Where a GPU has fallen off the bus it may also hang, and after an update of the driver it finds the old
-    one running. The log says so, but that proves nothing.
+    Also "" where it hangs or cannot use the driver, e.g. after an update of the driver: its error message
+    then goes to the job's log.
     """
     result = command_runner.run(["nvidia-smi", "--list-gpus"], node.env, LOSS_TIMEOUT)
     lost = [uuid for uuid in node.gpus if "(UUID: %s)" % uuid not in result.out]
     text = (result.out + result.err).splitlines()
-    words = [line for line in text if line.strip() and not line.startswith(("GPU ", "  MIG "))]
-    has_failed = result.code in (command_runner.TIMEOUT, 127) or (result.code and not words)
-    is_known = not (has_failed or (words and words[0].startswith("Failed to initialize NVML")))
+    errors = [line for line in text if line.strip() and not line.startswith(("GPU ", "  MIG "))]
+    has_failed = result.code in (command_runner.TIMEOUT, 127) or (result.code and not errors)
+    is_known = not (has_failed or (errors and errors[0].startswith("Failed to initialize NVML")))
     if lost and not is_known:
-        node.phase("end", "%s: %s" % (node.name, result.why if has_failed else words[0]))
+        node.phase("end", "%s: %s" % (node.name, result.why if has_failed else errors[0]))
     if not (lost and is_known):
         return ""
     names = "all GPUs" if len(lost) == len(node.gpus) > 1 else ", ".join(lost)
-    return "lost %s: nvidia-smi: %s" % (names, words[0] if words else "no longer lists it")
+    return "lost %s: nvidia-smi: %s" % (names, errors[0] if errors else "no longer lists it")
 
 
 def _has_mig(node: "NodeApi") -> bool:

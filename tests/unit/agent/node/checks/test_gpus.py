@@ -333,7 +333,7 @@ LIST_B = "echo 'GPU 1: NVIDIA H200 (UUID: GPU-b)'"  # as nvidia-smi 580.159.04 p
 def test_gpus_that_the_driver_loses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: str
 ) -> None:
-    """Before, it listed GPU-a and GPU-b. No answer proves nothing, but the log says so."""
+    """Before, it listed GPU-a and GPU-b. Where it fails, no GPU counts as lost, and its error is logged."""
     monkeypatch.setattr(gpus, "LOSS_TIMEOUT", 1.0)
     node = make_node(tmp_path, "nvidiactl nvidia0", {"CUDA_VISIBLE_DEVICES": "4,5"})
     options(node, "docker")
