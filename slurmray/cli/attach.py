@@ -56,8 +56,11 @@ def _stays(job: Job, node: str | None) -> bool:
     from slurmray.errors import SlurmError
     from slurmray.slurm import slurm_commands
 
+    # At the end of a job other processes in the container are killed a moment before it ends. What is printed
+    # counts, not the exit code: a step that Slurm ends with its job may have 0.
+    command = ["sh", "-c", "sleep 3; echo runs"]
     try:
-        # At the end of a job other processes in the container are killed a moment before it ends.
-        return slurm_commands.call(job.attach_argv(["sleep", "3"], node=node), host=job.host).returncode == 0
+        argv = job.attach_argv(command, node=node)
+        return slurm_commands.call(argv, host=job.host).stdout == "runs\n"
     except SlurmError:
         return False
