@@ -404,7 +404,7 @@ def cases() -> Sequence[object]:
     return rows
 
 
-@pytest.mark.fault(ROW, "podman")
+@pytest.mark.fault(ROW, "podman", "none")
 @pytest.mark.full
 @pytest.mark.parametrize(("moment", "host", "way"), cases())
 def test_each_moment(fault: Fault, cluster: SlurmCluster, moment: str, host: str, way: str) -> None:
