@@ -145,6 +145,7 @@ exec podman "$@"
 """
 
 
+@pytest.mark.full
 def test_a_wrapper_of_podman(jobs: Jobs) -> None:
     bin_folder = jobs.folder / "bin"
     bin_folder.mkdir(mode=0o777)

@@ -103,6 +103,7 @@ def test_a_head_node_of_another_kind(jobs: Jobs) -> None:
     assert facts == ["2", "8", str(job.id)]
 
 
+@pytest.mark.full
 def test_attach_and_scancel(jobs: Jobs, tmp_path: Path) -> None:
     """The trainer gets its grace period, and no node keeps anything."""
     run = "trap 'echo saves; sleep 1; echo saved; exit 3' TERM; echo started; while true; do sleep 0.1; done"
@@ -123,6 +124,7 @@ def test_attach_and_scancel(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.last_line == "done: trainer exited with 3"
 
 
+@pytest.mark.full
 def test_a_spare_node_of_a_group(jobs: Jobs) -> None:
     (jobs.folder / "train.py").write_text(LOSES_A_NODE)
     job = jobs.run(SPARE, ["python3", "train.py"])

@@ -176,6 +176,7 @@ run: [echo, trainer was started]
     assert job.last_line == text + "; setup still runs on node3"
 
 
+@pytest.mark.full
 def test_a_worker_whose_ray_hangs(podman_cluster: SlurmCluster, jobs: Jobs) -> None:
     number = jobs.submit(TWO + "ray: {ready_timeout: 20}", ["echo", "trained"])
     stop = f'until pkill -STOP -f "{RAY_START}"; do sleep 0.1; done'

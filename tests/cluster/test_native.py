@@ -206,6 +206,7 @@ report(str(executor(nodes={nodes}).submit(fail, "it's wrong").exception()))
 
 
 @PODMAN
+@pytest.mark.full
 def test_the_example_on_three_hosts(program: Program) -> None:
     shutil.copy(ROOT / "examples/native.py", program.folder)  # the checkout may not be mounted on the hosts
     argv = [sys.executable, "native.py", "--nodes=3", "--gpus-per-node=8"]

@@ -159,7 +159,7 @@ def wait_until_training(job: Running) -> None:
 @pytest.mark.parametrize(
     ("runtime", "users", "end"),
     [
-        ("podman", ("alice", "bob"), "scancel"),
+        pytest.param("podman", ("alice", "bob"), "scancel", marks=pytest.mark.full),
         pytest.param("docker", ("alice", "bob"), "exit", marks=pytest.mark.full),
         pytest.param("podman", ("root", "root"), "exit", marks=pytest.mark.full),
         pytest.param("podman", ("alice", "alice"), "scancel", marks=pytest.mark.full),

@@ -37,6 +37,7 @@ def jobs(podman_cluster: SlurmCluster, folder: Path) -> Jobs:
     return Jobs(podman_cluster, folder, "alice")
 
 
+@pytest.mark.full
 def test_a_head_node_without_gpus(jobs: Jobs) -> None:
     (jobs.folder / "train.py").write_text(TRAINER)
     spec = f"{SLURM}ray: {{head: {{gpus: 0, cpus: 1, memory: 100M}}}}"
@@ -114,6 +115,7 @@ def test_a_service_that_needs_ray(jobs: Jobs) -> None:
     assert "\n8 GPUs\n" in job.log
 
 
+@pytest.mark.full
 def test_a_node_for_a_service_alone(jobs: Jobs) -> None:
     """It is not in Ray, and the trainer does not count it."""
     (jobs.folder / "train.py").write_text(TRAINER)

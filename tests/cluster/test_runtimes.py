@@ -91,6 +91,7 @@ def test_options_of_the_step_and_daemons_of_the_trainer(jobs: Jobs) -> None:
     assert f" -w node1 {option} /tmp/ray-" in job.log
 
 
+@pytest.mark.full
 def test_the_example_without_containers(jobs: Jobs) -> None:
     replaced = {"  module load cuda\n  . ~/venv/bin/activate": f"  {bare.setup()}", "~/venv": "/usr/bin"}
     _, seen = run_example(jobs, "bare", replaced, [f"--export=ALL,WANDB_API_KEY={KEY}"])

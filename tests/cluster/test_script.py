@@ -136,6 +136,7 @@ def test_plain_start(jobs: Jobs) -> None:
     assert log.count("] ray: using Ray's own start: ray.start is plain\n") == 1, log
 
 
+@pytest.mark.full
 def test_a_ray_with_other_internals(jobs: Jobs) -> None:
     show = "import ray.experimental.internal_kv as m; print(m.__file__, m.__cached__, sep='\\n'); "
     show += "print(open(m.__file__).read())"

@@ -71,6 +71,7 @@ def test_late_agents(fault: Fault) -> None:
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
+@pytest.mark.full
 def test_a_late_dashboard(fault: Fault) -> None:
     submit(fault, DASHBOARD, "time.sleep(20)", ["ray", "job", "submit", "--", "echo", "trained"])
     job = fault.wait_end("\ntrained\n")

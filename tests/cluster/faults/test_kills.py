@@ -94,6 +94,7 @@ sys.exit("lost a peer")
 
 
 @pytest.mark.fault("a worker's Ray or container dies", "docker", "podman", "none", "apptainer", "pyxis")
+@pytest.mark.full
 def test_the_trainer_dies_of_it(fault: Fault) -> None:
     fault.start_trainer(["python3", "-c", CONNECTED])
     slow = ["-f", RAY_START]

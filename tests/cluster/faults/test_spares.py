@@ -119,6 +119,7 @@ def test_the_container_of_the_head_dies(fault: Fault) -> None:
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.full
 def test_a_host_loses_power(fault: Fault, cluster: SlurmCluster) -> None:
     fault.start_trainer(TRAINER, **SPARE)
     fault.start_clock()
@@ -269,6 +270,7 @@ def test_starts_are_counted_over_attempts(fault: Fault, cluster: SlurmCluster) -
 
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
+@pytest.mark.full
 def test_a_spare_node_joins_the_running_ray(fault: Fault) -> None:
     reward = {"name": "reward", "run": "touch reward-$(</proc/sys/kernel/hostname); exec sleep infinity"}
     judge = {
