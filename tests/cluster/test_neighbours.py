@@ -159,13 +159,14 @@ def wait_until_training(job: Running) -> None:
 @pytest.mark.parametrize(
     ("runtime", "users", "end"),
     [
-        pytest.param("podman", ("alice", "bob"), "scancel", marks=pytest.mark.full),
-        pytest.param("docker", ("alice", "bob"), "exit", marks=pytest.mark.full),
-        pytest.param("podman", ("root", "root"), "exit", marks=pytest.mark.full),
-        pytest.param("podman", ("alice", "alice"), "scancel", marks=pytest.mark.full),
-        pytest.param("docker", ("alice", "alice"), "scancel", marks=pytest.mark.full),
+        ("podman", ("alice", "bob"), "scancel"),
+        ("docker", ("alice", "bob"), "exit"),
+        ("podman", ("root", "root"), "exit"),
+        ("podman", ("alice", "alice"), "scancel"),
+        ("docker", ("alice", "alice"), "scancel"),
     ],
 )
+@pytest.mark.full
 def test_two_jobs_share_only_nodes(
     request: pytest.FixtureRequest, folder: Path, runtime: str, users: tuple[str, str], end: str
 ) -> None:
