@@ -62,6 +62,11 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        if name == "help" and not ctx.resilient_parsing:
+            args = [*args[1:2], "--help"]
+            name = args[0]
+        if name == "completion":
+            raise UsageError("slurmray: slurmray --help has the line for your shell")
         if name not in _SUBCOMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             close = difflib.get_close_matches(name, _SUBCOMMANDS, n=1)
             hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_SUBCOMMANDS)}"
@@ -141,13 +146,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Some of click's errors have no context.
         parsed = ["slurmray", *(name for name in own[:1] if name in _SUBCOMMANDS)]
         path = error.ctx.command_path if error.ctx else " ".join(parsed)
-        click.echo(f"{path}: {error.format_message()} (see {path} --help)", err=True)
+        message = _explain_option(error) or f"{error.format_message()} (see {path} --help)"
+        if "extra argument" in message and own[0] in _TAKES_TRAINER and not trainer:
+            message += "; if it is of the trainer's command, put -- before that command"
+        click.echo(f"{path}: {message}", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except Exception as error:
         return _report(error)
     return code if isinstance(code, int) else 0
+
+
+def _explain_option(error: click.UsageError) -> str:
+    """What to use in place of an option of sbatch that slurmray sets itself; "" for another error."""
+    from slurmray.slurm.syntax import RESERVED
+
+    name = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    instead = RESERVED.get(name.removeprefix("--"), "")
+    return f"{name}: {instead}" if instead else ""
 
 
 def _check_stdout_and_folder(argv: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import codecs
 import json
 import os
 import re
+import shutil
 import sys
 import textwrap
 import time
@@ -19,7 +20,7 @@ from slurmray import history
 from slurmray.cli.flags import completion
 from slurmray.slurm.submitted_job import Job
 
-_WIDTH = 100
+_WIDTH = 100  # characters of a paragraph, on a wider terminal, too
 
 
 # What a log may do to a terminal: colours, and to write its line again, as progress bars do.
@@ -50,10 +51,11 @@ def styled(text: str, color: str) -> str:
 
 
 def paragraph(text: str) -> None:
-    """Print a paragraph, in lines of at most 100 characters."""
+    """Print a paragraph, in lines that the terminal does not break."""
     text = printable(" ".join(text.split()))
+    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
     click.echo(
-        textwrap.fill(text, _WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+        textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
     )
 
 

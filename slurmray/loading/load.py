@@ -244,6 +244,8 @@ def _read_file(path: Path, stdin: bytes, is_fast: bool, counted: _Files) -> Sour
         return yaml_source.read(name, yaml_source.decode(name, raw), is_fast=is_fast)
     except FileNotFoundError:
         text = "no such file; `slurmray init` can write one"
+        if path.suffix not in (".yaml", ".yml"):
+            text = f"no such job spec; if it is the trainer's command, put -- before it: -- {path}"
     except IsADirectoryError:
         text = "is a folder; use the path of the job spec in it"
     except OSError as error:

@@ -49,7 +49,11 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
         elif is_submitted_here and "%" not in folder and not Path(folder).is_dir():
             fix = f"mkdir -p {shlex.quote(folder)}"
             lines.append(f"slurm.{name}: there is no folder {folder}, so the job would have no log: {fix}")
-    if isinstance(spec.run, list) and len(spec.run) == 1 and re.search(r"\s", spec.run[0].strip()):
+    time = dict(spec.slurm.given()).get("time") or ""
+    if re.fullmatch("[0-9]+:[0-9]{2}", str(time)):
+        minutes = str(time).partition(":")[0]
+        lines.append(f"slurm.time: {time} is {minutes} minutes; {minutes} hours are {minutes}:00:00")
+    if isinstance(spec.run, list) and re.match(r"[^/.\s]\S*\s+\S", spec.run[0]):  # a path may have blanks
         lines.append(
             f"run: {spec.run[0]!r} is one program's name; write one item per word, or a text for bash"
         )

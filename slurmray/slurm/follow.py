@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slurmray.errors import SlurmError
-from slurmray.slurm.states import FINAL, End, Event, is_last_attempt_over
+from slurmray.slurm.states import FINAL, End, Event, is_last_attempt_over, recorded_end
 from slurmray.slurm.submitted_job import Job
 from slurmray.slurm.timeline import clock
 
 _LONGEST_PAUSE = 15.0  # seconds between two requests to slurmctld
+_COMPLETING = "Slurm is completing the job: it waits for the site's epilog, or for a node that does not answer"
 _END_PAUSE = 1.0  # the same once the job has recorded its end
 
 
@@ -23,6 +24,9 @@ def follow(
     is_enough: Callable[[Sequence[Event]], bool] = lambda _: False,
 ) -> End | None:
     """Pass the job's log to `write` until the job has ended; return how.
+
+    That is when Slurm says so, or earlier: a job whose trainer and nodes have ended may be COMPLETING for
+    minutes, until the epilog of the site has run and a node that is lost is down.
 
     notice: gets one line when the job waits for another reason than before. is_enough: None is returned once
     it is true of the job's events. Errors as for Job.wait.
@@ -41,6 +45,13 @@ def follow(
             if (line := f"queued: {status.reason}{start}") != last_line:
                 notice(line)
                 last_line = line
+        if end.state == "COMPLETING":
+            own = recorded_end(events) if is_over else None
+            if own and own.state != "CANCELLED":  # or it reached its time limit, which only Slurm knows
+                return own
+            if last_line != _COMPLETING:
+                notice(_COMPLETING)
+                last_line = _COMPLETING
         until = time.monotonic() + (_END_PAUSE if is_over else min(pause, _LONGEST_PAUSE))
         while time.monotonic() < until:
             time.sleep(job.host.read_pause)

@@ -33,17 +33,32 @@ _MESSAGES = {
 }
 
 
+_OTHER_SHAPES = ("list_type", "dict_type", "model_type")  # a value that is no list or section, but should be
+
 # What people write for a field, in any section -> what it is called here.
 _OTHER_NAMES = {
-    **dict.fromkeys(("cmd", "command", "entrypoint", "script"), "run"),
+    **dict.fromkeys(("cmd", "command", "entrypoint", "script", "trainer"), "run"),
     **dict.fromkeys(("environment", "env_vars", "envs"), "env"),
     **dict.fromkeys(("volumes", "binds"), "container.mounts"),
     **dict.fromkeys(("container_image", "docker_image"), "container.image"),
     **dict.fromkeys(("num_nodes", "nnodes"), "slurm.nodes"),
+    **dict.fromkeys(("num_gpus", "gpus_per_worker", "ngpus"), "slurm.gpus_per_node"),
+    **dict.fromkeys(("num_cpus", "cpus"), "slurm.cpus_per_task"),
     **dict.fromkeys(("mem_per_node", "memory"), "slurm.mem"),
     **dict.fromkeys(("walltime", "time_limit"), "slurm.time"),
     **dict.fromkeys(("queue",), "slurm.partition"),
     **dict.fromkeys(("modules", "module"), "setup: module load NAME"),
+}
+
+
+# Field -> an example of its value.
+_EXAMPLES = {
+    "mounts": "[/data, /scratch/me:/work]",
+    "prepare": "[{name: data, run: python3 get.py}]",
+    "ready": "{http: http://localhost:8000/health}",
+    "requeue": "{max: 2}",
+    "restart": "{max: 3}",
+    "services": "[{name: judge, run: python3 judge.py}]",
 }
 
 
@@ -65,7 +80,10 @@ def _describe(error: ErrorDetails, model: type[BaseModel], *, has_hint: bool) ->
         yield Problem("", f"{dotted(path)}: {text}", (*path, "[key]"))
         return
     field = path[:-1] if path[-1:] == ("[key]",) else path
+    named = [part for part in path if isinstance(part, str)]
+    example = _EXAMPLES.get(named[-1], "") if named and error["type"] in _OTHER_SHAPES else ""
     for text in _format_messages(error["type"], error["input"], error.get("ctx", {}), error["msg"]):
+        text += f", e.g. {named[-1]}: {example}" if example else ""  # noqa: PLW2901
         yield Problem("", f"{dotted(field)}: {text}" if field else text, path)
 
 

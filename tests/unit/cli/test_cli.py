@@ -111,6 +111,25 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
             "--set name: expected PATH=VALUE, e.g. --set container.shm_size=64g",
         ),
         (["render", "nope.yaml"], "nope.yaml: no such file; `slurmray init` can write one"),
+        (
+            ["render", "train"],
+            "train: no such job spec; if it is the trainer's command, put -- before it: -- train",
+        ),
+        (
+            ["submit", "python3", "train.py", "x"],
+            "slurmray submit: Got unexpected extra arguments (train.py x) (see slurmray submit --help); "
+            "if it is of the trainer's command, put -- before that command",
+        ),
+        (
+            ["render", "--gpus", "8"],
+            "slurmray render: --gpus: slurmray counts GPUs by node: use slurm.gpus_per_node",
+        ),
+        (
+            ["submit", "--ntasks-per-node=1"],
+            "slurmray submit: --ntasks-per-node: slurmray starts one task on each node; leave it out",
+        ),
+        (["completion"], "slurmray: slurmray --help has the line for your shell"),
+        (["help", "rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
         (["render", "--nodes", "-1", "--mem", ""], "--nodes: expected 1 or more, got '-1'"),
         (
             ["explain", "noed_lost"],

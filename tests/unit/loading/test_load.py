@@ -90,6 +90,11 @@ def test_a_block_of_bash() -> None:
         # names
         ("slurm:\n  gpus_per_nod: 8\n", "2:3: slurm.gpus_per_nod: unknown field, did you mean gpus_per_node?"),
         ("slurm: {gpus-per-node: 8}", "1:9: slurm.gpus-per-node: unknown field, did you mean gpus_per_node?"),
+        ("trainer: x", "1:1: trainer: unknown field, did you mean run?"),
+        ("ray: {num_gpus: 8}", "1:7: ray.num_gpus: unknown field, did you mean slurm.gpus_per_node?"),
+        ("requeue: 2", "1:10: requeue: expected `name: value` pairs, got 2, e.g. requeue: {max: 2}"),
+        ("container: {mounts: /data}", "1:21: container.mounts: expected a list, got '/data', e.g. mounts: [/data, /scratch/me:/work]"),
+        ("prepare: [python3 get.py]", "1:11: prepare, item 1: expected `name: value` pairs, got 'python3 get.py', e.g. prepare: [{name: data, run: python3 get.py}]"),
         ("command: [x]", "1:1: command: unknown field, did you mean run?"),
         ("modules: [cuda]", "1:1: modules: unknown field, did you mean setup: module load NAME?"),
         ("runtime: docker", "1:1: runtime: unknown field, did you mean container.runtime?"),

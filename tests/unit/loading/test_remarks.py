@@ -25,6 +25,7 @@ def list_remarks(run: Any, nodes: int = 2, **fields: Any) -> list[str]:
         ("for i in 1; do\n  srun hostname; done", "run: `srun`: starts"),
         ("ray start --head; python x.py", "run: `ray start`: the job's Ray cluster runs already"),
         (["ray", "job", "submit", "--", "python", "x.py"], "run: `ray job submit`: set launch: ray-job"),
+        (["python3 train.py", "--lr", "1e-6"], "run: 'python3 train.py' is one program's name; write one item"),
         (["python3 train.py --lr 1"], "run: 'python3 train.py --lr 1' is one program's name; write one item"),
     ],
 )
@@ -73,3 +74,16 @@ def test_a_folder_of_the_log_that_does_not_exist(tmp_path: Path, monkeypatch: py
     text = "there is no folder my logs, so the job would have no log: mkdir -p 'my logs'"
     assert of(output="my logs/%j.out") == [f"slurm.output: {text}"]
     assert of(error="~/%j.err") == ["slurm.error: Slurm does not expand ~; write the path of the home folder"]
+
+
+@pytest.mark.parametrize("path", ["/opt/my tools/train", "./my tools/train"])
+def test_a_program_whose_path_has_blanks(path: str) -> None:
+    assert list_remarks([path, "x"]) == []
+
+
+def test_minutes_that_may_be_meant_as_hours() -> None:
+    def of(time: str) -> list[str]:
+        return remarks(plan_of(JobSpec(slurm={"nodes": 2, "time": time})))
+
+    assert of("24:00") == ["slurm.time: 24:00 is 24 minutes; 24 hours are 24:00:00"]
+    assert of("24:00:00") == of("30") == of("1-0") == []

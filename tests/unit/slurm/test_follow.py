@@ -67,6 +67,7 @@ def test_the_log_is_written_once_and_reasons_when_they_change(tmp_path: Path) ->
     assert notices == [
         "queued: waits behind jobs with a higher priority (Priority)",
         "queued: waits for free nodes (Resources)",
+        "Slurm is completing the job: it waits for the site's epilog, or for a node that does not answer",
     ]
 
 
@@ -84,6 +85,28 @@ def test_slurm_is_asked_at_once_when_the_job_has_recorded_its_end(
     job = Long(tmp_path, [])
     job.is_over = True
     assert follow.follow(job, lambda _: None, lambda _: None) == End("COMPLETED", 0, 0)
+
+
+@pytest.mark.parametrize("source", ["trainer", "slurm"])
+def test_it_ends_with_the_job_while_slurm_completes_it(tmp_path: Path, source: str) -> None:
+    """Only Slurm knows whether a job was cancelled or reached its time limit."""
+
+    class Completing(FakeJob):
+        def polls(self) -> Iterator[tuple[End, float]]:
+            yield End("RUNNING", 0, 0), 0.1
+            for _ in range(3):
+                yield End("COMPLETING", 0, 0), 0.0
+            if source == "trainer":
+                raise AssertionError("Slurm was asked again")
+            yield End("TIMEOUT", 0, 0), 0.0
+
+        def events(self, attempt: int | None = None) -> list[Event]:
+            return [{**OVER[0], "source": source}]
+
+    notices: list[str] = []
+    end = follow.follow(Completing(tmp_path, []), lambda _: None, notices.append)
+    assert end == (End("FAILED", 3, 0) if source == "trainer" else End("TIMEOUT", 0, 0))
+    assert len(notices) == (source == "slurm")
 
 
 def test_it_ends_early_once_that_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
