@@ -16,6 +16,10 @@ TEMP_DIR_PATTERN = r"[A-Za-z0-9_./-]+$"
 # In the run directory. The job makes this file, and its grace period ends once `slurmray cancel --now` has
 # written into it.
 CANCEL_NOW = "cancel-now"
+# In the run directory: what the nodes use, by their latest samples.
+USAGE = "usage.json"
+# Among the logs: ends the name of the file with a node's samples.
+SAMPLES = ".samples.jsonl"
 # In the job's folder: before the name of a service whose output is copied from this FIFO to its log.
 SERVICE_FIFO = "log-"
 # In a path: $NAME, ${NAME}, or $$ for a dollar sign.

@@ -20,7 +20,7 @@ from slurmray.slurm.run_directories import attempts, renamed_directories
 from slurmray.slurm.states import FINAL, parse_events
 
 _DAY = 86400.0  # seconds
-_LOGS_OF_NODE = ("{}.log", "{}-ray.tar.gz", ".{}.env")
+_LOGS_OF_NODE = ("{}.log", "{}-ray.tar.gz", "{}.samples.jsonl", "{}.samples.jsonl.new")
 _PROGRAM = Path(__file__).with_name("clean.sh")
 # The job that cleans up nodes starts beside other jobs, whatever a profile requests for trainers.
 _JOB = [("name", "clean"), ("preflight", "none"), ("slurm.time", "10")]

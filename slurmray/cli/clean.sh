@@ -33,6 +33,6 @@ if [[ -d logs && ! -L logs ]]; then
 	cd -P -- "$run"
 fi
 # events.jsonl goes last, as it has the names of the nodes.
-for name in mark heartbeat cancel-now requeue-requested prepared-* events.jsonl; do remove_file "$name"; done
+for name in mark heartbeat cancel-now requeue-requested usage.json usage.json.new prepared-* events.jsonl; do remove_file "$name"; done
 [[ -z $remove ]] || rmdir logs "$run" 2>/dev/null || : # not empty
 if [[ -d $run ]]; then echo "$size stays"; else echo "$size gone"; fi

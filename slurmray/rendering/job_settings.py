@@ -80,6 +80,7 @@ def _settings(plan: Plan, render_again: str, only_checks: bool) -> shape.Setting
             "cancel_signal": "TERM" if spec.requeue.exit_code else spec.stop.signal,
         },
         "timeouts": {"ready": spec.ray.ready_timeout, "heartbeat": spec.heartbeat_timeout},
+        "watch": {"interval": spec.watch.interval},
         "container": _container(spec),
         "checks": _checks(spec, advice),
         "ray": _ray(spec),

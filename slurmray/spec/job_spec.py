@@ -32,6 +32,7 @@ from slurmray.spec.slurm_section import Component, GroupBase, Model, SlurmOption
 from slurmray.spec.types import MAX_VARIABLES, Count, EnvName, Integer, Line, Program, Text, find_duplicates
 from slurmray.spec.validation_errors import list_problems
 
+SHORTEST_INTERVAL = 5  # seconds, that of heartbeats, which carry the samples
 _IN_RUN = "leave it out, or set it in `run`"
 # Variables that slurmray sets, so that `env` cannot, and what to do instead.
 _RESERVED_VARIABLES = {
@@ -139,6 +140,22 @@ class Restart(Model):
     """
 
 
+class Watch(Model):
+    """What is recorded of the nodes while the trainer runs, for `slurmray status` and `report`."""
+
+    interval: Integer = Field(default=30, ge=0)
+    """Seconds between two samples of each node's GPUs, CPUs and memory; 0: no samples."""
+
+    @field_validator("interval")
+    @classmethod
+    def _check_interval(cls, value: int) -> int:
+        if 0 < value < SHORTEST_INTERVAL:
+            raise ValueError(
+                f"{value} s would cost more than it shows; use at least {SHORTEST_INTERVAL}, or 0 for none"
+            )
+        return value
+
+
 def _check_below(path: str) -> str:
     if path[0] in "/~" or ".." in PurePosixPath(path).parts:
         raise ValueError(f"{path} is not below the current folder; go to one above both")
@@ -220,6 +237,7 @@ class JobSpec(Model):
     a busy node; hence at least 20.
     """
     requeue: Requeue = Field(default_factory=Requeue)
+    watch: Watch = Field(default_factory=Watch)
     sync: list[Annotated[Line, AfterValidator(_check_below)]] = Field(default=[])
     """Files and folders to copy to the cluster before a job is submitted there, with `host` in a profile.
 

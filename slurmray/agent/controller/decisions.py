@@ -11,6 +11,7 @@ from . import findings, message_check, state
 from .bring_up import BringUp
 from .host_list import and_names, host_list, names
 from .outcome import Failure
+from .usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ class Actions:
     def write_heartbeat_file(self) -> None:
         """Write a heartbeat into the run directory, for nodes that get no messages any more."""
 
+    def write_usage(self, nodes: "Dict[str, Dict[str, Any]]") -> None:
+        """Write what the nodes use into the run directory."""
+
     def mark_done(self, name: str) -> None:
         """Note in the run directory that a prepare step is done and need not be repeated after a requeue."""
 
@@ -107,6 +111,7 @@ class Controller:
         self.monitor = heartbeat.Monitor(settings["timeouts"]["heartbeat"])
         self.findings = findings.Findings(log)
         self.bring_up = BringUp(log, len(self.nodes))
+        self.usage = Usage(settings["watch"]["interval"])
         self.is_step_over = False
         self.not_ready: "List[Tuple[str, str]]" = []  # (node, why)
         self._heartbeat = heartbeat.Timer()
@@ -266,6 +271,8 @@ class Controller:
         if self._heartbeat.is_due(now):
             self.actions.send({"type": "heartbeat"})
             self.actions.write_heartbeat_file()
+        if self.usage.is_due(now):
+            self.actions.write_usage(self.usage.as_dict(now))
         self._detect_lost_nodes(now)
         self._start_ray_if_checked(now)
         self._send_targets(now)
@@ -365,8 +372,10 @@ class Controller:
     def _on_started(self, node: str, _message: "messages.Started", _now: float) -> None:
         self.bring_up.done("agent", [node])
 
-    def _on_heartbeat(self, node: str, message: "messages.NodeHeartbeat", _now: float) -> None:
+    def _on_heartbeat(self, node: str, message: "messages.NodeHeartbeat", now: float) -> None:
         self.nodes[node].field = message.get("field") or ""
+        if message.get("use"):
+            self.usage.record(node, message["use"], now)
 
     def _on_phase(self, node: str, message: "messages.Phase", _now: float) -> None:
         phase = (message["phase"], message["text"])
@@ -646,6 +655,7 @@ class Controller:
         """Continue without nodes, and record each of them once."""
         for node in nodes:
             if self.state.leave_out(node):
+                self.usage.forget(node)
                 self.log.event(event, node=node, text=text)
 
     def _may_be_node_loss(self, now: float) -> bool:

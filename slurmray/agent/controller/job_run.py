@@ -289,6 +289,9 @@ class JobRun(Actions):
     def write_heartbeat_file(self) -> None:
         self._files.submit(functools.partial(run_directory.write_heartbeat, self.job["run_dir"]))
 
+    def write_usage(self, nodes: "Dict[str, Dict[str, Any]]") -> None:
+        self._files.submit(functools.partial(run_directory.write_usage, self.job["run_dir"], nodes))
+
     def mark_done(self, name: str) -> None:
         self.job["done_before"].append(name)  # for a restart
         path = os.path.join(self.job["run_dir"], "prepared-" + name)

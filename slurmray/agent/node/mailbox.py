@@ -143,7 +143,7 @@ class Mailbox:
     def _check_heartbeats(self) -> None:
         now = self.clock.now()
         if self._heartbeat.is_due(now):
-            self.send({"type": "heartbeat", "doing": self._node.doing, "field": self._node.field})
+            self.send(self._node.heartbeat())
         if self._is_input_over or not self._monitor.overdue(now):
             return
         while self._answers:

@@ -12,6 +12,20 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
 
     from .settings import Job, Settings
 
+    class Use(TypedDict):
+        """A sample of a node, in short. GPUs are numbered from 0, in the order of the job's GPUs there."""
+
+        gpu: NotRequired[int]  # mean utilization of its GPUs, %
+        lowest: NotRequired[int]  # the lowest of them, %
+        idlest: NotRequired[int]  # the GPU that has it
+        gpu_memory: NotRequired[int]  # mean use of the GPUs' memory, %
+        power: NotRequired[int]  # mean of the GPUs, W
+        slowed: NotRequired[int]  # a GPU whose hardware has lowered its clock
+        cores: NotRequired[float]  # CPUs that the job uses
+        memory: NotRequired[int]  # of the job, MiB
+        shm: NotRequired[int]  # used of /dev/shm, MiB
+        error: NotRequired[str]  # why the GPUs cannot be read
+
     # -- up: from node agents and container processes to the controller; each also has its `node` ---------
 
     class Started(TypedDict):
@@ -26,6 +40,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         type: Literal["heartbeat"]
         doing: str  # what takes long at the moment, e.g. `pull`
         field: NotRequired[str]  # `setup` or `node_env` while it runs
+        use: NotRequired[Use]  # after a new sample
 
     class Phase(TypedDict):
         """Progress, for the log."""

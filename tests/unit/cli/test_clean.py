@@ -40,7 +40,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(run: Path, days: float) -> None:
     (run / "logs").mkdir(parents=True)
     (run / "logs/node1.log").write_bytes(bytes(3_000_000))
-    logs = [f"logs/{name}" for name in (".node1.env", "service-judge.log", "service-judge@node1.log")]
+    logs = [f"logs/{name}" for name in ("node1.samples.jsonl", "service-judge.log", "service-judge@node1.log")]
     for name in ("mark", "cancel-now", "prepared-model", *logs):
         (run / name).touch()
     event = json.loads(event_line("start", nodes=["node1"]))
@@ -201,7 +201,7 @@ def test_the_program_joins_no_names(runs: Path, tmp_path: Path) -> None:
     assert done.stdout.endswith(" stays\n"), done
     assert (tmp_path / "precious.log").exists()
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "bin") == ["precious.log", "runs"]
-    assert sorted(path.name for path in (runs / "7-0/logs").iterdir()) == ["\n", ".node1.env"]
+    assert sorted(path.name for path in (runs / "7-0/logs").iterdir()) == ["\n", "node1.samples.jsonl"]
 
 
 def test_a_squeue_that_fails_removes_nothing(
