@@ -193,6 +193,17 @@ class NodeAgent(NodeApi):
         if self.gpus:
             threading.Thread(target=self._send_lost_gpus, daemon=True).start()
 
+    def collect_evidence(self, number: int) -> None:
+        from . import evidence
+
+        def collect() -> None:
+            try:
+                evidence.collect(self, number)
+            except OSError as error:
+                self.phase("end", "%s: cannot write what it shows of the stall: %s" % (self.name, error))
+
+        threading.Thread(target=collect, daemon=True).start()
+
     def _send_lost_gpus(self) -> None:
         from .checks import gpus
 

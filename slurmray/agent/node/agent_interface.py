@@ -165,6 +165,9 @@ class NodeApi:
     def answer_about_gpus(self) -> None:
         """Send whether the node still has the job's GPUs. Called in the main thread: must not block."""
 
+    def collect_evidence(self, number: int) -> None:
+        """Collect evidence about a stalled trainer. Called in the main thread: must not block."""
+
     def ended_jobs(self, jobs: "Set[str]") -> "Set[str]":
         """Those of these jobs that have ended, by the controller; none if it does not know."""
         return self.mail.ended_jobs(jobs)

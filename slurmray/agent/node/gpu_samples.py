@@ -26,6 +26,7 @@ COLUMNS = {
 # What seldom changes. throttle: bits of NVML's nvmlClocksEventReasons, which drivers before 535 call otherwise.
 STATES = {
     "memory_total": "memory.total",
+    "power_limit": "power.limit",
     "throttle": "clocks_event_reasons.active",
     "ecc_errors": "ecc.errors.uncorrected.volatile.total",
     "remapped_rows": "remapped_rows.uncorrectable",
@@ -44,6 +45,7 @@ AMD_FILES = {
     "memory": ("mem_info_vram_used", 1 << 20),
     "memory_total": ("mem_info_vram_total", 1 << 20),
     "power": ("hwmon/hwmon*/power1_average", 10**6),
+    "power_limit": ("hwmon/hwmon*/power1_cap", 10**6),
     "clock": ("hwmon/hwmon*/freq1_input", 10**6),
     "temperature": ("hwmon/hwmon*/temp1_input", 1000),
 }

@@ -114,6 +114,9 @@ def _gpu_use(gpus: "List[Gpu]") -> "messages.Use":
     watts = [gpu["power"] for gpu in gpus if gpu.get("power") is not None]
     if watts:
         use["power"] = _mean(watts)
+    shares = [100 * gpu["power"] / gpu["power_limit"] for gpu in gpus if gpu.get("power_limit") and gpu.get("power")]
+    if shares:
+        use["power_share"] = _mean(shares)
     slowed = [place for place, gpu in enumerate(gpus) if (gpu.get("throttle") or 0) & gpu_samples.SLOWDOWN]
     if slowed:
         use["slowed"] = slowed[0]

@@ -119,6 +119,9 @@ if TYPE_CHECKING:
         """The job spec's `watch`."""
 
         interval: int  # seconds between two samples of a node; 0: none
+        stall: int  # seconds without a sign of work after which the trainer is stalled; 0: never
+        action: str  # "report", "restart", "end"
+        progress: str  # a file that the trainer changes; "": none
 
     class Group(TypedDict):
         """Nodes that are alike: a group of the job spec, or all nodes of a job without groups."""

@@ -58,7 +58,7 @@ class Cluster(Actions):
             "requeue": {"max": 0, "exit_code": 0},
             "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
             "timeouts": {"ready": 600, "heartbeat": 25},
-            "watch": {"interval": 30},
+            "watch": {"interval": 30, "stall": 0, "action": "report", "progress": ""},
             "prepare": [],
             "services": [],
             "ray": {"nodes": nodes},
@@ -68,7 +68,7 @@ class Cluster(Actions):
         }
         self.job: Any = {"nodes": self.nodes[:nodes], "spares": self.nodes[nodes:], "grace": 10, "chances": 0}
         self.job["spares_of_groups"] = [spares]
-        self.job.update(batch_host=head, id="9", attempt=0, restart=0, name_for_commands="9")
+        self.job.update(batch_host=head, id="9", attempt=0, restart=0, name_for_commands="9", run_dir="/r")
         self.log = RecordedLog()
         self.controller = Controller(
             cast(Any, self.settings), cast(Any, self.job), self.log, self, Requests()

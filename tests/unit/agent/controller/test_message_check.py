@@ -108,6 +108,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "signal": {"name": "USR1"},
     "healthy": {},
     "gpus": {"lost": "GPU-a"},
+    "stacks": {"number": 1, "rows": [["rank 7", "f (a.py:1)"]], "is_complete": True},
     "failed": {"kind": "ray", "message": "x", "log": "service-a.b@node1"},
     "stop_requested": {},
     "signalled": {},
@@ -133,6 +134,8 @@ def test_each_field_is_checked() -> None:
             for wrong in ([1], {"a": "b"}, 1.5, 10**7, True, None):
                 if (kind, name, wrong) in (
                     ("checked", "proxy", True),
+                    ("stacks", "number", 1),
+                    ("stacks", "is_complete", True),
                     ("checked", "gpus", None),
                     ("heartbeat", "field", None),
                     ("heartbeat", "use", None),
