@@ -42,7 +42,8 @@ def main(argv: "List[str]") -> int:
     for pid in [pid for pid in pids if _is_of_trainer(pid)][:MOST]:
         name = _name(pid)
         result = command_runner.run([spy, "dump", "--pid", pid], os.environ, TIMEOUT, is_logged=False)
-        parts.append("== %s, pid %s\n%s" % (name, pid, result.out if result.code == 0 else result.why + "\n"))
+        error = (result.err.strip() or result.why).partition("\n")[0] + "\n"  # a Rust backtrace follows
+        parts.append("== %s, pid %s\n%s" % (name, pid, result.out if result.code == 0 else error))
         place = find_place(result.out)
         if place:
             rows.append([name[:MAX_NAME], place[:MAX_PLACE]])
