@@ -14,8 +14,8 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 
 from . import bare
-from .jobs import Jobs, wait_until
-from .test_verbs import path_with_slurm, slurmray
+from .jobs import Jobs, path_with_slurm, wait_until
+from .test_verbs import slurmray
 
 HOSTS = ("node1", "node2")
 # Prints in the format of nvidia-smi 580.159.04 about an H200 (recorded): one that works until /run/idle is there.
