@@ -227,9 +227,11 @@ class ContainerProcess:
     def on_collect_evidence(self, message: "messages.CollectEvidence") -> None:
         """Start the role that collects evidence about a stalled trainer."""
         context = self.context
-        env = variables.collect(variables.RAY, context)
-        if not context.is_head:
-            env.pop("RAY_ADDRESS", None)
+        if context.is_spare:
+            return
+        env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        if context.is_head:
+            env = dict(variables.collect(variables.ATTACHED, context))
         pids = map(str, sorted(process_tree.descendants()))
         argv = [*context.program("evidence"), context.name, str(message["number"]), *pids]
         context.children.spawn("evidence", argv, env, 1)

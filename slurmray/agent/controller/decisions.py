@@ -302,8 +302,8 @@ class Controller:
     def _watch_stall(self, now: float) -> None:
         if self.state.progress != state.TRAINING or self.state.failure or self.requests.is_end_requested:
             return
-        running = sum(node.end == state.UP and not node.is_left_out for node in self.nodes.values())
-        text = self.stall.tick(running, now)
+        nodes = [self.nodes[name] for name in self.job["nodes"]]
+        text = self.stall.tick(sum(node.end == state.UP and not node.is_left_out for node in nodes), now)
         if text and self.settings["watch"]["action"] != "report":
             self.state.failure = Failure([], "stalled", text)
 
