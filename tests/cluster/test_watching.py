@@ -67,6 +67,7 @@ def test_a_trainer_that_hangs(
         "slurm": {"nodes": 2, "gpus_per_node": 1, "cpus_per_task": 2, "mem": "1G"},
         "setup": f"{bare.setup()}:{program.parent} SLURMRAY_ACCELERATOR=",
         "container": {"runtime": "none", "accelerator": "nvidia"},
+        "ray": {"metrics": True},
         "preflight": "none",  # there is no library of the driver
         "watch": {"interval": 5, "stall": "25s", "action": "end"},
     }
@@ -78,6 +79,11 @@ def test_a_trainer_that_hangs(
     shown = slurmray("status", str(number)).stdout
     assert "\n  GPUs 97 % busy; their memory 69 % full; 660 W each; " in shown, shown
     assert " ago: step 1\n" in shown
+    metrics = usage.parent / "metrics"
+    wait_until((metrics / "ray.json").exists, lambda: jobs.log(number))
+    assert len(json.loads((metrics / "ray.json").read_text())[0]["targets"]) >= 2
+    line = f'slurmray_gpu_utilization_percent{{job="{number}",name="slurmray",node="node2"}} 97\n'
+    assert line in (metrics / "slurmray.prom").read_text()
     for host in HOSTS:
         assert cluster.run(["touch", "/run/idle"], host=host).returncode == 0
     (folder / "hang").touch()

@@ -315,6 +315,11 @@ class JobRun(Actions):
 
     def write_usage(self, nodes: "Dict[str, Dict[str, Any]]") -> None:
         self._files.submit(functools.partial(run_directory.write_usage, self.job["run_dir"], nodes))
+        if self.settings["ray"]["metrics"]:
+            from . import metrics
+
+            text = metrics.as_text(nodes, self.job)
+            self._files.submit(functools.partial(run_directory.write_metrics, self.job["run_dir"], text))
 
     def mark_done(self, name: str) -> None:
         self.job["done_before"].append(name)  # for a restart

@@ -40,10 +40,14 @@ def write_usage(run_dir: str, nodes: "Dict[str, Dict[str, Any]]") -> None:
     output = os.fstat(1)
     if stat.S_ISREG(output.st_mode):
         usage["output"] = round(output.st_mtime)
-    path = os.path.join(run_dir, paths.USAGE)
-    with open(path + ".new", "w", opener=paths.own_file) as file:
-        json.dump(usage, file)
-    os.rename(path + ".new", path)
+    paths.replace(os.path.join(run_dir, paths.USAGE), json.dumps(usage).encode())
+
+
+def write_metrics(run_dir: str, text: str) -> None:
+    """Write the nodes' latest samples for Prometheus."""
+    folder = os.path.join(run_dir, paths.METRICS)
+    os.makedirs(folder, 0o755, exist_ok=True)
+    paths.replace(os.path.join(folder, "slurmray.prom"), text.encode())
 
 
 def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:

@@ -85,6 +85,10 @@ class Sampler:
             self._states = sample["states"] = states
         try:
             self._file.add(sample)
+            if self._node.is_head and self._node.settings["ray"]["metrics"]:
+                from . import ray_targets
+
+                ray_targets.copy(self._node)
         except OSError:  # a full disk: the job goes on
             pass
 
@@ -155,7 +159,5 @@ class SampleFile:
         kept = [line for place, line in enumerate(lines) if place % 2 or '"states"' in line]
         if len(kept) > len(lines) * 3 // 4:  # they change all the time
             kept = lines[1::2]
-        with open(self._path + ".new", "w", opener=paths.own_file) as file:
-            file.writelines([header, *kept])
-        os.rename(self._path + ".new", self._path)
+        paths.replace(self._path, "".join([header, *kept]).encode())
         self._every *= 2

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.node import gpu_samples, samples
+from slurmray.agent.node import gpu_samples, ray_targets, samples
 from slurmray.agent.node.runtimes import limits
 
 from ..fake_node import FakeNode
@@ -21,7 +21,7 @@ IDLE = "GPU-b, 0, 4, 80.11, 345, 33, 143771, 0x0000000000000001, 0, 0, 16"
 
 
 def make_node(folder: Path, nvidia_smi: str) -> FakeNode:
-    node = FakeNode(folder, watch={"interval": 30})
+    node = FakeNode(folder, watch={"interval": 30}, ray={"nodes": 1, "metrics": True})
     mail: Any = SimpleNamespace(is_stopped=False)
     node.mail, node.gpus, node.render_nodes = mail, ["GPU-a", "GPU-b"], []
     node.program("nvidia-smi", f'echo "$1" >>"{folder}/queries"\n{nvidia_smi}')
@@ -119,6 +119,25 @@ def test_gpus_of_amd(tmp_path: Path) -> None:
     (gpu,), error = gpu_samples.reader(node, str(tmp_path))()
     expected = {"utilization": 93, "memory": 8192, "memory_total": 65536, "power": 213, "clock": 1700}
     assert (gpu, error) == ({**expected, "temperature": None}, "")
+
+
+def test_addresses_of_ray_s_metrics(tmp_path: Path) -> None:
+    """As Ray's file is now; not what a program of the job links to."""
+    node = make_node(tmp_path, "exit 1")
+    node.make_folder()
+    sampler = samples.Sampler(node, has_own_shm=True)
+    sampler.sample()
+    targets, copy = Path(node.inside, ray_targets.FILE), tmp_path / "run/metrics/ray.json"
+    assert not copy.exists(), "Ray has not written it"
+    for text in ("[1]", "[1, 2]"):
+        targets.write_text(text)
+        sampler.sample()
+        assert copy.read_text() == text
+    (tmp_path / "secret").write_text("secret")
+    targets.unlink()
+    targets.symlink_to(tmp_path / "secret")
+    sampler.sample()
+    assert copy.read_text() == "[1, 2]"
 
 
 def test_a_node_without_gpus(tmp_path: Path) -> None:
