@@ -25,6 +25,7 @@ class ExitCode(IntEnum):
     NODE_LOST = 71
     TIME_LIMIT = 72
     REHEARSAL = 73
+    STALLED = 74
     INTERNAL = 79
 
 

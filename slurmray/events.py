@@ -119,6 +119,14 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "A spare node failed; the job goes on without it.",
         {"node": (_NAME, "its name"), "text": (_TEXT, "why")},
     ),
+    "stall": (
+        "The trainer no longer gets anywhere: see `watch.stall` in the job spec.",
+        {
+            "number": (_COUNT, "of this stall, from 1"),
+            "text": (_TEXT, "how that shows, and where processes are"),
+            "folder": (_TEXT, "with what the nodes have found out"),
+        },
+    ),
     "failure": (
         "A node has failed with on_node_loss: restart, and the trainer gets stop.signal.",
         {

@@ -15,6 +15,7 @@ EXIT_CODES: "Dict[str, int]" = {
     "service": 70,
     "node_lost": 71,
     "time_limit": 72,
+    "stalled": 74,
     "internal": 79,
 }
 

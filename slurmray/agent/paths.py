@@ -16,6 +16,12 @@ TEMP_DIR_PATTERN = r"[A-Za-z0-9_./-]+$"
 # In the run directory. The job makes this file, and its grace period ends once `slurmray cancel --now` has
 # written into it.
 CANCEL_NOW = "cancel-now"
+# In the run directory: what the nodes use, by their latest samples.
+USAGE = "usage.json"
+# In the run directory, with ray.metrics: a folder with what Prometheus reads.
+METRICS = "metrics"
+# Among the logs: ends the name of the file with a node's samples.
+SAMPLES = ".samples.jsonl"
 # In the job's folder: before the name of a service whose output is copied from this FIFO to its log.
 SERVICE_FIFO = "log-"
 # In a path: $NAME, ${NAME}, or $$ for a dollar sign.
@@ -102,6 +108,13 @@ def find_program(name: str, folders: str) -> str:
 def own_file(path: str, flags: int) -> int:
     """Opener of files in the run directory: never writable for others, and readable if the umask permits."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+
+
+def replace(path: str, data: bytes) -> None:
+    """Write a file of the run directory in one step, so that nobody reads a part of it. OSError."""
+    with open(path + ".new", "wb", opener=own_file) as file:
+        file.write(data)
+    os.rename(path + ".new", path)
 
 
 def private_file(path: str, flags: int) -> int:

@@ -20,7 +20,7 @@ from slurmray.slurm.run_directories import attempts, renamed_directories
 from slurmray.slurm.states import FINAL, parse_events
 
 _DAY = 86400.0  # seconds
-_LOGS_OF_NODE = ("{}.log", "{}-ray.tar.gz", ".{}.env")
+_FILES_OF_NODE = ("logs/{}.log", "logs/{}-ray.tar.gz", "logs/{}.samples.jsonl", "logs/{}.samples.jsonl.new", "stall/{}.txt")
 _PROGRAM = Path(__file__).with_name("clean.sh")
 # The job that cleans up nodes starts beside other jobs, whatever a profile requests for trainers.
 _JOB = [("name", "clean"), ("preflight", "none"), ("slurm.time", "10")]
@@ -168,9 +168,9 @@ def _run_directories(host: Host, run: history.Run, *, is_busy: bool) -> list[Pat
 def _run(directory: _OldDirectory, remove: str) -> str:
     """Run clean.sh for a directory; return what it prints."""
     # As input: those of many nodes are too long for arguments.
-    logs = "".join(f"{pattern.format(node)}\n" for node in directory.nodes for pattern in _LOGS_OF_NODE)
+    files = "".join(f"{pattern.format(node)}\n" for node in directory.nodes for pattern in _FILES_OF_NODE)
     argv = ["bash", "-c", _PROGRAM.read_text(), "bash", str(directory.path), remove]
-    result = slurm_commands.call(argv, text=logs, host=directory.host)
+    result = slurm_commands.call(argv, text=files, host=directory.host)
     if result.stderr:
         show(result.stderr.rstrip("\n"), err=True)
     return result.stdout

@@ -4,16 +4,16 @@
 # It enters each folder before it looks at its files, and removes only names that the folder has: no text of a job
 # is part of a path, and no link leads elsewhere.
 #
-# usage: clean.sh FOLDER remove|''. Standard input: a log of a node in each line.
+# usage: clean.sh FOLDER remove|''. Standard input: in each line a kind of folder and a name, e.g. logs/NODE.log.
 set -Eeuo pipefail
-shopt -s nullglob dotglob
+shopt -s nullglob dotglob extglob
 run=$1 remove=$2 size=0
 [[ ! -L $run ]] || exit 0
 cd -P -- "$run"
 [[ -O . ]] || exit 0
-declare -A logs=()
+declare -A known=()
 mapfile -t names <<<"$(cat)" # from a pipe mapfile reads single bytes
-for name in "${names[@]}"; do [[ -z $name ]] || logs[$name]=1; done
+for name in "${names[@]}"; do [[ -z $name ]] || known[$name]=1; done
 
 # remove_file NAME: of the current folder
 remove_file() {
@@ -22,17 +22,28 @@ remove_file() {
 	[[ -z $remove ]] || rm -f -- "$1"
 }
 
-if [[ -d logs && ! -L logs ]]; then
-	cd -P logs
+# clean_folder FOLDER KIND: removes files of a folder of the current one, and the folder if it is empty then
+clean_folder() {
+	local folder=$1 kind=$2 above=$PWD name
+	[[ -d $folder && ! -L $folder ]] || return 0
+	cd -P -- "$folder"
 	# Where a link has replaced it meanwhile, this is another folder.
-	if [[ .. -ef $run ]]; then
+	if [[ .. -ef $above ]]; then
 		for name in *; do
-			[[ -z ${logs[$name]-} && $name != service-*.log ]] || remove_file "$name"
+			case $kind/$name in
+			logs/service-*.log | metrics/ray.json?(.new) | metrics/slurmray.prom?(.new)) remove_file "$name" ;;
+			logs/stall-[0-9]*) clean_folder "$name" stall ;;
+			*) [[ -z ${known[$kind/$name]-} ]] || remove_file "$name" ;;
+			esac
 		done
 	fi
-	cd -P -- "$run"
-fi
+	cd -P -- "$above"
+	[[ -z $remove ]] || rmdir -- "$folder" 2>/dev/null || : # not empty
+}
+
+clean_folder logs logs
+clean_folder metrics metrics
 # events.jsonl goes last, as it has the names of the nodes.
-for name in mark heartbeat cancel-now requeue-requested prepared-* events.jsonl; do remove_file "$name"; done
-[[ -z $remove ]] || rmdir logs "$run" 2>/dev/null || : # not empty
+for name in mark heartbeat cancel-now requeue-requested usage.json usage.json.new prepared-* events.jsonl; do remove_file "$name"; done
+[[ -z $remove ]] || rmdir -- "$run" 2>/dev/null || : # not empty
 if [[ -d $run ]]; then echo "$size stays"; else echo "$size gone"; fi

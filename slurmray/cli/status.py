@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,14 +11,15 @@ import click
 from slurmray.agent.controller.host_list import host_list
 from slurmray.agent.job_log import counted
 from slurmray.cli.terminal import complete_job
-from slurmray.errors import UsageError
 
 if TYPE_CHECKING:
     from slurmray.slurm.job_status import Status
     from slurmray.slurm.timeline import Timeline
+    from slurmray.slurm.usage import Usage
 
-_REFRESH = 3.0  # seconds
 _NAMES_SHOWN = 4  # nodes that are missing
+_NODES_SHOWN = 8  # nodes that deserve a look
+_LOG_END = 1 << 13  # bytes
 _MESSAGE, _REASON = 100, 300  # characters of a step's last message, and of the reason of a restart
 
 
@@ -39,11 +39,10 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
       slurmray status verl --watch
       slurmray status 1234 --json | jq -r .phase
     """
-    from slurmray.cli.terminal import job_argument, print_json
+    from slurmray.cli.terminal import REFRESH, check_watch, job_argument, print_json
     from slurmray.slurm.states import FINAL
 
-    if watch and (is_json or not sys.stdout.isatty()):
-        raise UsageError("slurmray status --watch: is for a terminal; leave it out here")
+    check_watch("status", watch=watch, is_json=is_json)
     chosen_job, run = job_argument(job)
     while True:
         snapshot = chosen_job.status()
@@ -54,9 +53,12 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
                 click.clear()
             for line in _lines(snapshot, chosen_job.host.name, is_remembered=run.nodes > 0):
                 click.echo(line)
+            if snapshot.usage:
+                for line in _use(snapshot.usage, chosen_job.logs(last=_LOG_END)):
+                    click.echo(line)
         if not watch or snapshot.state in FINAL:
             return
-        time.sleep(_REFRESH)
+        time.sleep(REFRESH)
 
 
 def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator[str]:
@@ -106,6 +108,26 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
         yield printable(f"  log: {place}{status.log}")
     if status.run_dir:
         yield printable(f"  logs of each node: {place}{status.run_dir}/logs")
+
+
+def _use(usage: Usage, log: str) -> Iterator[str]:
+    """What the nodes use, which of them deserve a look, and the trainer's last line. log: its end."""
+    from slurmray.cli.terminal import printable, styled
+    from slurmray.slurm.log_end import last_trainer_line
+    from slurmray.slurm.timeline import duration
+    from slurmray.slurm.usage import describe_use, find_unusual
+
+    if text := describe_use(usage):
+        yield f"  {printable(text)}"
+    unusual = find_unusual(usage)
+    for node, text in unusual[:_NODES_SHOWN]:
+        yield styled(printable(f"  {node}: {text}"), "yellow")
+    if len(unusual) > _NODES_SHOWN:
+        yield styled(f"  and {len(unusual) - _NODES_SHOWN} more", "yellow")
+    line = last_trainer_line(log)
+    if line and usage.output is not None:
+        age = duration(max(0.0, time.time() - usage.output))
+        yield printable(f"  last output {age} ago: {line[:_MESSAGE]}")
 
 
 def _bring_up(timeline: Timeline) -> Iterator[str]:

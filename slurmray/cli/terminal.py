@@ -18,14 +18,22 @@ import click
 
 from slurmray import history
 from slurmray.cli.flags import completion
+from slurmray.errors import UsageError
 from slurmray.slurm.submitted_job import Job
 
 _WIDTH = 100  # characters of a paragraph, on a wider terminal, too
+REFRESH = 3.0  # seconds between two looks of --watch
 
 
 # What a log may do to a terminal: colours, and to write its line again, as progress bars do.
 _HARMLESS = re.compile(r"\x1b\[(?:[0-9;:]{0,64}m|[0-2]?K)|[\n\t\r]")
 _MAY_GO_ON = re.compile(r"\x1b(?:\[[0-9;:]{0,64})?\Z")  # a part of such a sequence
+
+
+def check_watch(subcommand: str, *, watch: bool, is_json: bool) -> None:
+    """UsageError for --watch without a terminal, which it writes again and again, or with --json."""
+    if watch and (is_json or not sys.stdout.isatty()):
+        raise UsageError(f"slurmray {subcommand} --watch: is for a terminal; leave it out here")
 
 
 def printable(text: str) -> str:

@@ -81,6 +81,13 @@ EXIT_CODES: dict[int, Explanation] = {
         "A package is missing, or the kernel does not allow what the cluster needs.",
         "Run the command in the message, then rehearse again.",
     ),
+    ExitCode.STALLED: Explanation(
+        "the trainer no longer got anywhere, and watch.action ended it",
+        "Its processes wait for each other, for a GPU or for a file: often one rank has failed or left, and "
+        "the others wait for it in a collective operation.",
+        "logs/stall-N in the run directory has the stacks of each node's processes and its GPUs. If the job "
+        "was only slow, raise watch.stall, or set watch.action: report.",
+    ),
     ExitCode.INTERNAL: Explanation(
         "a defect of slurmray; please report it",
         "slurmray failed in a way that it does not expect.",

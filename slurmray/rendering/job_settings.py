@@ -80,6 +80,12 @@ def _settings(plan: Plan, render_again: str, only_checks: bool) -> shape.Setting
             "cancel_signal": "TERM" if spec.requeue.exit_code else spec.stop.signal,
         },
         "timeouts": {"ready": spec.ray.ready_timeout, "heartbeat": spec.heartbeat_timeout},
+        "watch": {
+            "interval": spec.watch.interval,
+            "stall": spec.watch.stall,
+            "action": spec.watch.action,
+            "progress": spec.watch.progress or "",
+        },
         "container": _container(spec),
         "checks": _checks(spec, advice),
         "ray": _ray(spec),

@@ -9,6 +9,7 @@ from slurmray.diagnosis import pending
 from slurmray.slurm.starts import Start, list_starts
 from slurmray.slurm.states import Event, current_nodes, is_last_attempt_over, parse_time
 from slurmray.slurm.timeline import Timeline, make_timeline
+from slurmray.slurm.usage import Usage
 
 _TRAINING = "training"
 # Steps in their order. A message of an earlier one than the job has reached is a note, e.g. of a slow node.
@@ -38,8 +39,8 @@ class Status(NamedTuple):
     wait for one of these to fail. set_aside: events of the spare nodes that failed. attempt: 0 is the first.
     restarts: of the trainer in it. starts: of Ray and trainer in it, with what ended each.
     steps: of the last attempt. timeline: of its nodes; None if it was not recorded. findings: of its
-    preflight checks, as in events.jsonl. end: the event of its end; None without one. log: the job's output
-    file; "" if Slurm has forgotten the job. run_dir: of the attempt; "" before the start. script: the file
+    preflight checks, as in events.jsonl. usage: what its nodes use, while it runs; None: not known. end: the
+    event of its end; None without one. log: the job's output file; "" if Slurm has forgotten the job. run_dir: of the attempt; "" before the start. script: the file
     that sbatch got; "" if it got the script as text, or Slurm has forgotten the job. excluded: nodes that it
     excludes, as Slurm writes them.
     """
@@ -60,6 +61,7 @@ class Status(NamedTuple):
     steps: Sequence[Step]
     timeline: Timeline | None
     findings: Sequence[Event]
+    usage: Usage | None
     end: Event | None
     log: str
     run_dir: str
@@ -69,18 +71,24 @@ class Status(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON; of the timeline the progress of each step."""
         own = self._asdict()
-        timeline = own.pop("timeline")
+        timeline, usage = own.pop("timeline"), own.pop("usage")
         bring_up = [step._asdict() for step in timeline.steps] if timeline else []
         rows = {name: [row._asdict() for row in own[name]] for name in ("steps", "starts")}
-        return {**own, **rows, "bring_up": bring_up}
+        nodes = {name: use._asdict() for name, use in usage.nodes.items()} if usage else {}
+        return {**own, **rows, "bring_up": bring_up, "utilization": nodes}
 
 
 def make_status(
-    number: int, state: str, record: Mapping[str, str], events: Sequence[Event], now: float
+    number: int,
+    state: str,
+    record: Mapping[str, str],
+    events: Sequence[Event],
+    now: float,
+    usage: Usage | None = None,
 ) -> Status:
     """Return a job's status. record: of scontrol, empty if Slurm has forgotten the job. events: last attempt.
 
-    now: seconds since 1970.
+    now: seconds since 1970. usage: of the last attempt.
     """
     by_name = {event["event"]: event for event in events}
     start = by_name.get("start", {})
@@ -106,6 +114,7 @@ def make_status(
         steps,
         make_timeline(events, end_time),
         [event for event in events if event["event"] == "finding"],
+        usage,
         by_name.get("end"),
         record.get("StdOut", ""),
         start.get("run_dir", ""),

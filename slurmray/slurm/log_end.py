@@ -81,6 +81,15 @@ def end_in_log(log: str) -> End | None:
     return End("CANCELLED" if is_stopped else "FAILED" if code else "COMPLETED", code, 0)
 
 
+def last_trainer_line(log: str) -> str:
+    """Return the last line of a job's log that slurmray has not written; "" without one.
+
+    Progress bars write over a line: the last version counts.
+    """
+    lines = (line.strip() for line in re.split("[\r\n]", log))
+    return next((line for line in [*lines][::-1] if line and not line.startswith("[slurmray ")), "")
+
+
 def stopped_at(log: str) -> tuple[str, str]:
     """Return when Slurm ended the last attempt, and its reason, for example DUE TO TIME LIMIT.
 

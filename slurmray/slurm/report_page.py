@@ -17,6 +17,7 @@ from slurmray.agent import script_parts
 from slurmray.agent.controller.host_list import host_list
 from slurmray.diagnosis.exit_codes import fix_of
 from slurmray.resources import data_folder
+from slurmray.slurm.heat_map import NodeHeat
 from slurmray.slurm.job_status import Status, Step
 from slurmray.slurm.starts import Start, gpu_hours, list_losses, list_starts
 from slurmray.slurm.states import FINAL, Event
@@ -33,6 +34,8 @@ _TALL = 48  # nodes, up to which each row has a label
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200)  # seconds
 _MAX_TICKS = 9
 _DAY = 86400
+# Class of a cell of the heat map -> the utilization from which on it has it, %.
+_HEAT_LEVELS = {"heat0": 0, "heat1": 2, "heat2": 25, "heat3": 50, "heat4": 75}
 _HIDDEN = "..."
 _NAME = (
     r"(?i:(?<![a-z0-9])"
@@ -97,12 +100,17 @@ class _Axis:
 
 
 def render_report(
-    status: Status, events: Sequence[Event], earlier: Sequence[Sequence[Event]], text: str, now: float
+    status: Status,
+    events: Sequence[Event],
+    earlier: Sequence[Sequence[Event]],
+    text: str,
+    now: float,
+    heat: Mapping[str, NodeHeat],
 ) -> str:
     """Return the page. Values of variables and secrets are not in it.
 
     events: of the last attempt. earlier: those of each attempt before it. text: the job's script; "" if Slurm
-    does not have it any more. now: seconds since 1970.
+    does not have it any more. now: seconds since 1970. heat: of the nodes whose GPUs have samples.
     """
     timeline = status.timeline
     starts = _label_starts(status, earlier)
@@ -121,6 +129,9 @@ def render_report(
             meanings=STEPS,
             bring_up=_bring_up(timeline) if timeline else None,
             charts=_charts(timeline, status.steps[-1]) if timeline else [],
+            heat=heat,
+            heat_map=_heat_map(heat, status) if heat else None,
+            heat_levels=_HEAT_LEVELS,
             findings=_findings(status.findings),
             losses=[event for event in events if event["event"] == "node_loss"],
             starts=starts,
@@ -198,6 +209,29 @@ def _bring_up(timeline: Timeline) -> dict[str, Any]:
         ],
         axis,
     )
+
+
+def _heat_map(heat: Mapping[str, NodeHeat], status: Status) -> dict[str, Any]:
+    """The chart of the utilization of the nodes' GPUs: a row for each node, equal cells in one bar."""
+    last = status.steps[-1]
+    began = status.timeline.began if status.timeline else last.began
+    axis = _Axis(last.began + last.seconds - began)
+    rows = []
+    for name, node in heat.items():
+        levels = ["" if cell is None else _heat_level(cell) for cell in node.cells]
+        width, place, bars = (_RIGHT - _LEFT) / len(levels), 0, []
+        for level, group in itertools.groupby(levels):
+            count = len(list(group))
+            if level:
+                bars.append((level, round(_LEFT + place * width, 1), round(count * width, 1)))
+            place += count
+        title = f"{name}: {node.mean:.0f} % on average, idle in {node.idle:.0%} of the samples"
+        rows.append(_Row(_label(name), title, bars))
+    return _chart_rows(rows, axis)
+
+
+def _heat_level(utilization: float) -> str:
+    return next(name for name, least in reversed(_HEAT_LEVELS.items()) if utilization >= least)
 
 
 def _label_starts(status: Status, earlier: Sequence[Sequence[Event]]) -> list[tuple[str, Start]]:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmray.agent.container.head import dashboard_host
-from slurmray.agent.paths import CANCEL_NOW
+from slurmray.agent.paths import CANCEL_NOW, SAMPLES, USAGE
 from slurmray.agent.script_parts import read_settings
 from slurmray.errors import SlurmError, SlurmrayError, UsageError
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.attach_step import Place, attach_argv
+from slurmray.slurm.heat_map import NodeHeat, count_columns, measure_heat
 from slurmray.slurm.host import get_host
 from slurmray.slurm.job_status import Status, make_status
 from slurmray.slurm.log_end import end_in_log
@@ -35,6 +36,7 @@ from slurmray.slurm.states import (
     parse_time,
     recorded_end,
 )
+from slurmray.slurm.usage import NodeUse, Usage, parse_usage
 
 if TYPE_CHECKING:
     from slurmray.agent.wire.settings import Settings
@@ -44,6 +46,9 @@ _FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 1.0, 1.5, 30.0
 _MAX_ATTEMPTS = 1000  # whose events are read
 _MAX_RAY_LOGS = 64 << 20  # bytes; the node agent keeps less, see agent/ray_logs.py
 _END_OF_LOG = 1 << 16  # bytes
+_MAX_USAGE = 16 << 20  # bytes
+_MAX_SAMPLES = 4 << 20  # bytes of a node; the node agent writes less
+_MAX_HEAT_NODES = 1024
 _CLOCK_DIFFERENCE = 300.0  # seconds, between slurmctld and the head node: munge accepts no more
 _SLURMCTLD_TIMEOUT = 600  # seconds; a restart of slurmctld takes less
 
@@ -139,7 +144,24 @@ class Job:
         record = self._record()
         end = parse_end(record["JobState"], record["ExitCode"]) if record else self._past()
         known = record or {"ExitCode": f"{end.exit_code}:{end.signal}"}
-        return make_status(self.id, end.state, known, self.events(), time.time())
+        events = self.events()
+        usage = self._usage() if events and end.state == "RUNNING" else None
+        return make_status(self.id, end.state, known, events, time.time(), usage)
+
+    def utilization(self) -> Mapping[str, NodeUse]:
+        """Return {node: what it uses} of a running job, by the nodes' latest samples: see `watch.interval`.
+
+        Empty before the first samples and after the end. SlurmError as for `state`.
+        """
+        usage = self.status().usage
+        return usage.nodes if usage else {}
+
+    def _usage(self) -> Usage | None:
+        """What the nodes of the last attempt use; None if the job has not written that."""
+        number = last_attempt(self._runs, self.id, self.host)
+        with suppress(OSError):
+            return parse_usage(self.host.read(self._runs / f"{self.id}-{number}" / USAGE, limit=_MAX_USAGE))
+        return None
 
     def events(self, attempt: int | None = None) -> list[Event]:
         """Return the events of an attempt, see docs/reference/events.md; [] before it has some.
@@ -193,7 +215,23 @@ class Job:
         known = attempts(self._runs, self.id, self.host)
         numbers = range(min(status.attempt, _MAX_ATTEMPTS))
         earlier = [self.events(number) if number in known else [] for number in numbers]
-        return render_report(status, self.events(), earlier, self._script(), time.time())
+        return render_report(status, self.events(), earlier, self._script(), time.time(), self._heat(status))
+
+    def _heat(self, status: Status) -> dict[str, NodeHeat]:
+        """How busy the GPUs of each node were in the last attempt; {} without samples of GPUs."""
+        folder, is_own = self._logs(None)
+        names = [name.removesuffix(SAMPLES) for name in self.host.names(folder) if name.endswith(SAMPLES)]
+        nodes = sorted(names, key=lambda name: (name not in status.nodes, name))[:_MAX_HEAT_NODES]
+        if not (is_own and nodes and status.timeline):
+            return {}
+        began, last = status.timeline.began, status.steps[-1]
+        seconds = max(1.0, last.began + last.seconds - began)
+        heat = {}
+        for node in nodes:
+            with suppress(OSError):  # one at a time, as they are up to 1 MB each
+                data = self.host.read(folder / f"{node}{SAMPLES}", limit=_MAX_SAMPLES)
+                heat[node] = measure_heat(data, began, seconds, count_columns(len(nodes)))
+        return {node: found for node, found in heat.items() if found}
 
     def _script(self) -> str:
         """Return the job's script; "" if Slurm does not have it any more, or refuses to show it."""

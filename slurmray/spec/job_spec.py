@@ -29,9 +29,20 @@ from slurmray.spec.preset import Preset, allow_name
 from slurmray.spec.ray_section import Ray, check_debug
 from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.slurm_section import Component, GroupBase, Model, SlurmOptions
-from slurmray.spec.types import MAX_VARIABLES, Count, EnvName, Integer, Line, Program, Text, find_duplicates
+from slurmray.spec.types import (
+    MAX_VARIABLES,
+    Count,
+    EnvName,
+    Integer,
+    Line,
+    Program,
+    Seconds,
+    Text,
+    find_duplicates,
+)
 from slurmray.spec.validation_errors import list_problems
 
+SHORTEST_INTERVAL = 5  # seconds, that of heartbeats, which carry the samples
 _IN_RUN = "leave it out, or set it in `run`"
 # Variables that slurmray sets, so that `env` cannot, and what to do instead.
 _RESERVED_VARIABLES = {
@@ -139,6 +150,40 @@ class Restart(Model):
     """
 
 
+class Watch(Model):
+    """What is recorded while the trainer runs, and what happens when it no longer gets anywhere."""
+
+    interval: Integer = Field(default=30, ge=0)
+    """Seconds between two samples of each node's GPUs, CPUs and memory; 0: no samples."""
+
+    stall: Seconds = 1800
+    """Seconds, or a time such as `30m`, after which a trainer without a sign of work is stalled; 0: never.
+
+    No line of output, and all GPUs of all nodes idle, or busy at a steady low power as while they wait in a
+    collective operation of NCCL. Without samples of GPUs only `progress` counts.
+    """
+    action: Literal["report", "restart", "end"] = "report"
+    """What happens then, after each node has written what it shows into logs/stall-N of the run directory.
+
+    report: a line in the log and in `slurmray status`. restart: Ray and trainer start again on the same nodes,
+    at most restart.max times. end: the job ends with exit code 74.
+    """
+    progress: Line | None = None
+    """A file that the trainer changes while it gets on, e.g. a log of steps. Unchanged, it is stalled, too.
+
+    Relative to the submit folder; `~` is your home.
+    """
+
+    @field_validator("interval")
+    @classmethod
+    def _check_interval(cls, value: int) -> int:
+        if 0 < value < SHORTEST_INTERVAL:
+            raise ValueError(
+                f"{value} s would cost more than it shows; use at least {SHORTEST_INTERVAL}, or 0 for none"
+            )
+        return value
+
+
 def _check_below(path: str) -> str:
     if path[0] in "/~" or ".." in PurePosixPath(path).parts:
         raise ValueError(f"{path} is not below the current folder; go to one above both")
@@ -220,6 +265,7 @@ class JobSpec(Model):
     a busy node; hence at least 20.
     """
     requeue: Requeue = Field(default_factory=Requeue)
+    watch: Watch = Field(default_factory=Watch)
     sync: list[Annotated[Line, AfterValidator(_check_below)]] = Field(default=[])
     """Files and folders to copy to the cluster before a job is submitted there, with `host` in a profile.
 

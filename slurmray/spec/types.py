@@ -85,6 +85,18 @@ def _parse_integer(value: object) -> object:
     raise ValueError(f"expected an integer, got {shown(value)}")
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def _parse_seconds(value: object) -> object:
+    if isinstance(value, str) and (match := re.fullmatch(r"([0-9]{1,9})([smh])", value)):
+        return int(match[1]) * _UNITS[match[2]]
+    try:
+        return _parse_integer(value)
+    except ValueError:
+        raise ValueError(f"expected seconds, or a time such as 30m or 2h, got {shown(value)}") from None
+
+
 def _parse_flag(value: object) -> object:
     if isinstance(value, bool):
         return value
@@ -225,6 +237,7 @@ def pattern(expression: str) -> WithJsonSchema:
 Text = Annotated[str, AfterValidator(check_text), WithJsonSchema(_ANY_SCALAR)]
 Line = Annotated[str, AfterValidator(check_text), AfterValidator(_check_line), WithJsonSchema(_ANY_SCALAR)]
 Integer = Annotated[int, BeforeValidator(_parse_integer)]
+Seconds = Annotated[int, Field(ge=0), BeforeValidator(_parse_seconds)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_parse_integer)]
 Natural = Annotated[int, Field(ge=0), BeforeValidator(_parse_integer)]
 Flag = Annotated[bool, BeforeValidator(_parse_flag)]

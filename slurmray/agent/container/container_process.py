@@ -66,6 +66,7 @@ class ContainerProcess:
             "service_ended": self.on_service_ended,
             "succeeded": self.on_succeeded,
             "check_health": self.on_check_health,
+            "collect_evidence": self.on_collect_evidence,
             "signal": self.on_signal,
             "stop": self.on_stop,
             "stop_at_limit": self.on_stop_at_limit,
@@ -223,6 +224,18 @@ class ContainerProcess:
         if self.context.deadline is None and is_healthy:
             self.context.send({"type": "healthy"})
 
+    def on_collect_evidence(self, message: "messages.CollectEvidence") -> None:
+        """Start the role that collects evidence about a stalled trainer."""
+        context = self.context
+        if context.is_spare:
+            return
+        env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        if context.is_head:
+            env = dict(variables.collect(variables.ATTACHED, context))
+        pids = map(str, sorted(process_tree.descendants()))
+        argv = [*context.program("evidence"), context.name, str(message["number"]), *pids]
+        context.children.spawn("evidence", argv, env, 1)
+
     def choose_address(self, family: str) -> str:
         """Choose the address of this node. family: as `network.family`."""
         options = self.context.settings["network"]
@@ -250,6 +263,8 @@ class ContainerProcess:
             self.ray.ended(code)
         elif role == "probe":
             self.head.probe_ended(code)
+        elif role == "evidence":
+            pass
         elif role == "trainer":
             self.trainer.ended(code)
         elif self.stages:

@@ -11,6 +11,8 @@ from . import findings, message_check, state
 from .bring_up import BringUp
 from .host_list import and_names, host_list, names
 from .outcome import Failure
+from .stall import StallWatch
+from .usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,6 +87,9 @@ class Actions:
     def write_heartbeat_file(self) -> None:
         """Write a heartbeat into the run directory, for nodes that get no messages any more."""
 
+    def write_usage(self, nodes: "Dict[str, Dict[str, Any]]") -> None:
+        """Write what the nodes use into the run directory."""
+
     def mark_done(self, name: str) -> None:
         """Note in the run directory that a prepare step is done and need not be repeated after a requeue."""
 
@@ -107,6 +112,8 @@ class Controller:
         self.monitor = heartbeat.Monitor(settings["timeouts"]["heartbeat"])
         self.findings = findings.Findings(log)
         self.bring_up = BringUp(log, len(self.nodes))
+        self.usage = Usage(settings["watch"]["interval"])
+        self.stall = StallWatch(settings["watch"], job["run_dir"], log, actions)
         self.is_step_over = False
         self.not_ready: "List[Tuple[str, str]]" = []  # (node, why)
         self._heartbeat = heartbeat.Timer()
@@ -158,6 +165,7 @@ class Controller:
             "failed": self._on_failed,
             "healthy": self._on_healthy,
             "gpus": self._on_gpus,
+            "stacks": self._on_stacks,
             "stop_requested": self._on_stop_requested,
             "signal": self._on_signal,
             "signalled": self._on_signalled,
@@ -266,6 +274,8 @@ class Controller:
         if self._heartbeat.is_due(now):
             self.actions.send({"type": "heartbeat"})
             self.actions.write_heartbeat_file()
+        if self.usage.is_due(now):
+            self.actions.write_usage(self.usage.as_dict(now))
         self._detect_lost_nodes(now)
         self._start_ray_if_checked(now)
         self._send_targets(now)
@@ -286,7 +296,16 @@ class Controller:
             self.log.event("phase", phase="preflight", text="waiting for " + names(self._unchecked()))
         self._check_steps(now)
         self._pass_requests_on(now)
+        self._watch_stall(now)
         self._stop_before_restart(now)
+
+    def _watch_stall(self, now: float) -> None:
+        if self.state.progress != state.TRAINING or self.state.failure or self.requests.is_end_requested:
+            return
+        nodes = [self.nodes[name] for name in self.job["nodes"]]
+        text = self.stall.tick(sum(node.end == state.UP and not node.is_left_out for node in nodes), now)
+        if text and self.settings["watch"]["action"] != "report":
+            self.state.failure = Failure([], "stalled", text)
 
     def _pass_requests_on(self, now: float) -> None:
         """Send the nodes what was asked of the job, each request once."""
@@ -314,13 +333,15 @@ class Controller:
     def _stop_before_restart(self, now: float) -> None:
         """Give the trainer time for its end where another node was lost and it is to start again."""
         failure, is_training = self.state.failure, self.state.progress == state.TRAINING
-        if not (failure and is_training and self.settings["on_node_loss"] == "restart"):
+        if not (failure and is_training):
             return
+        is_loss = failure.kind in NODE_LOSSES and self.settings["on_node_loss"] == "restart"
         has_head = self.head not in failure.nodes and not self.nodes[self.head].is_over
-        if has_head and failure.kind in NODE_LOSSES and self._stop_until is None:
+        if has_head and (is_loss or failure.kind == "stalled") and self._stop_until is None:
             self._is_trainer_stopping = True
             grace = self.settings["restart"]["grace"]
-            self.log.event("failure", nodes=failure.nodes, text=str(failure), seconds=grace)
+            if is_loss:
+                self.log.event("failure", nodes=failure.nodes, text=str(failure), seconds=grace)
             self.actions.send({"type": "stop_before_restart", "seconds": grace})
             self._stop_until = now + grace + STOP_MARGIN
 
@@ -365,8 +386,15 @@ class Controller:
     def _on_started(self, node: str, _message: "messages.Started", _now: float) -> None:
         self.bring_up.done("agent", [node])
 
-    def _on_heartbeat(self, node: str, message: "messages.NodeHeartbeat", _now: float) -> None:
+    def _on_heartbeat(self, node: str, message: "messages.NodeHeartbeat", now: float) -> None:
         self.nodes[node].field = message.get("field") or ""
+        if message.get("use"):
+            self.usage.record(node, message["use"], now)
+            if node in self.job["nodes"]:  # spare ones only wait
+                self.stall.on_sample(node, message["use"], now)
+
+    def _on_stacks(self, node: str, message: "messages.Stacks", _now: float) -> None:
+        self.stall.on_stacks(node, message)
 
     def _on_phase(self, node: str, message: "messages.Phase", _now: float) -> None:
         phase = (message["phase"], message["text"])
@@ -467,9 +495,10 @@ class Controller:
     def _on_prepared(self, _node: str, message: "messages.Prepared", _now: float) -> None:
         self.actions.mark_done(message["name"])
 
-    def _on_trainer(self, _node: str, message: "messages.TrainerWaits", _now: float) -> None:
+    def _on_trainer(self, _node: str, message: "messages.TrainerWaits", now: float) -> None:
         self.findings.show()
         self.log.event("trainer", command=message["command"])
+        self.stall.begin(now)
         self.actions.read_trainer_output(self._folder)
 
     def _on_attach(self, _node: str, message: "messages.Attach", _now: float) -> None:
@@ -646,6 +675,8 @@ class Controller:
         """Continue without nodes, and record each of them once."""
         for node in nodes:
             if self.state.leave_out(node):
+                self.usage.forget(node)
+                self.stall.forget(node)
                 self.log.event(event, node=node, text=text)
 
     def _may_be_node_loss(self, now: float) -> bool:

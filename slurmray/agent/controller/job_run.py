@@ -2,6 +2,7 @@
 
 import functools
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -33,6 +34,7 @@ SIGNAL_DELAY = 2.0  # seconds by which Slurm may signal the tasks before the bat
 CANCEL_INTERVAL = 0.5  # seconds between two looks for `slurmray cancel --now`
 SERVICE_WAIT = 2.0  # seconds for the steps of services to end after the others
 OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
+PROGRESS_INTERVAL = 10.0  # seconds between two looks at the progress file
 CONNECT_TIMEOUT = 1.0  # seconds
 LOG_WAIT = 20.0  # seconds, for a log in the run directory
 PING_TIMEOUT = 2.0  # seconds for slurmctld
@@ -73,6 +75,8 @@ class JobRun(Actions):
         self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
         self._answers: "List[str]" = []  # of these
         self._next_look = 0.0  # for `slurmray cancel --now`, by the clock
+        self._next_progress = 0.0  # look at the trainer's progress file
+        self._progress: "List[float]" = []  # when it was changed, as just seen
 
     def run(self) -> "Outcome":
         """Start one task on every node, handle their messages, and end the step."""
@@ -118,7 +122,27 @@ class JobRun(Actions):
         if self._requests.is_stopping and now >= self._next_look:
             self._next_look = now + CANCEL_INTERVAL
             self._files.submit(self._read_cancel)
+        self._watch_trainer(now)
         controller.tick(now)
+
+    def _watch_trainer(self, now: float) -> None:
+        """Tell the controller what shows that the trainer gets on."""
+        stall, output = self.controller.stall, os.fstat(1)
+        if stat.S_ISREG(output.st_mode):
+            stall.on_output(output.st_size, now)
+        while self._progress:
+            stall.on_progress(self._progress.pop(), now)
+        if self.settings["watch"]["progress"] and now >= self._next_progress:
+            self._next_progress = now + PROGRESS_INTERVAL
+            self._files.submit(self._read_progress)
+
+    def _read_progress(self) -> None:
+        """Look when the progress file was changed. Its file system may be slow."""
+        try:
+            changed = os.stat(paths.host_path(self.settings["watch"]["progress"])).st_mtime
+        except FileNotFoundError:
+            changed = 0.0
+        self._progress.append(changed)
 
     def _copy_errors(self, step: "Step", data: bytes) -> None:
         """Copy what srun prints to the log."""
@@ -288,6 +312,14 @@ class JobRun(Actions):
 
     def write_heartbeat_file(self) -> None:
         self._files.submit(functools.partial(run_directory.write_heartbeat, self.job["run_dir"]))
+
+    def write_usage(self, nodes: "Dict[str, Dict[str, Any]]") -> None:
+        self._files.submit(functools.partial(run_directory.write_usage, self.job["run_dir"], nodes))
+        if self.settings["ray"]["metrics"]:
+            from . import metrics
+
+            text = metrics.as_text(nodes, self.job)
+            self._files.submit(functools.partial(run_directory.write_metrics, self.job["run_dir"], text))
 
     def mark_done(self, name: str) -> None:
         self.job["done_before"].append(name)  # for a restart

@@ -29,6 +29,19 @@ def _are_job_ids(value: "Any") -> bool:
     return _is_texts(value) and all(re.match(r"[0-9]{1,10}\Z", item) for item in value)
 
 
+def _is_use(value: "Any") -> bool:
+    """See wire/messages.py: numbers, and a text."""
+    return isinstance(value, dict) and all(
+        name in USE and (isinstance(item, str) if name == "error" else _is_amount(item))
+        for name, item in value.items()
+    )
+
+
+def _is_amount(value: "Any") -> bool:
+    return type(value) in (int, float) and 0 <= value < 2**63  # not NaN
+
+
+USE = "gpu", "lowest", "idlest", "gpu_memory", "power", "power_share", "slowed", "cores", "memory", "shm", "error"
 _ANY = _text(".*")
 _ADDRESS = "[0-9A-Za-z.:%_-]{1,64}"
 _NAME = "[0-9A-Za-z_.@+-]*"  # of files in the run directory; Python 3.6 may open ASCII names only
@@ -36,7 +49,11 @@ _STAGE = "(prepare|services)(-with-ray)?"
 # Type -> its fields, and what each accepts. wire/messages.py describes them.
 FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "started": {"step": _text(r"\d{0,10}")},
-    "heartbeat": {"doing": _ANY, "field": lambda value: value is None or isinstance(value, str)},
+    "heartbeat": {
+        "doing": _ANY,
+        "field": lambda value: value is None or isinstance(value, str),
+        "use": lambda value: value is None or _is_use(value),
+    },
     "phase": {"phase": _ANY, "text": _ANY},
     "finding": {
         "kind": _text("|".join([*job_errors.EXIT_CODES, "warn"])),
@@ -73,6 +90,11 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "signal": {"name": _text("|".join(signals.PASSED_ON))},
     "healthy": {},
     "gpus": {"lost": _ANY},
+    "stacks": {
+        "number": _number(10**6),
+        "rows": lambda value: isinstance(value, list) and all(_is_texts(row) and len(row) == 2 for row in value),
+        "is_complete": lambda value: isinstance(value, bool),
+    },
     "failed": {"kind": _text("|".join([*job_errors.EXIT_CODES, "ray"])), "message": _ANY},
     "stop_requested": {},
     "signalled": {},

@@ -92,6 +92,8 @@ class Roster:
             return has_others and outcome.kind in OF_NODES
         if outcome.source == "trainer":
             return outcome.code in self._settings["restart"]["exit_codes"]
+        if outcome.kind == "stalled":
+            return self._settings["watch"]["action"] == "restart"
         is_lost = outcome.kind == "node_lost" and failure_of(controller.state) is not None
         return is_lost and self._settings["on_node_loss"] == "restart"
 

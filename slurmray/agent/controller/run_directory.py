@@ -4,6 +4,7 @@ Its parent is often in a folder where others can make files, too, e.g. a sticky 
 exists is looked at before it is used, and names are relative to folders that are open.
 """
 
+import json
 import os
 import re
 import stat
@@ -14,7 +15,7 @@ from ..job_errors import JobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import Any, Dict, List, Optional
 
     from ..wire.settings import Job, Settings
 
@@ -22,6 +23,7 @@ OPEN_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
 # Passes through folders that cannot be listed. With O_DIRECTORY it also mounts what autofs has there.
 PASS = os.O_PATH | OPEN_FOLDER
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+USAGE_VERSION = 1
 MAX_EVENTS = 16 << 20  # bytes of an earlier attempt's events that are read
 RESTART = re.compile(rb'"event": "restart", "restart": (\d{1,9})[,}]')  # in a text the quotes are escaped
 
@@ -30,6 +32,22 @@ def write_heartbeat(run_dir: str) -> None:
     """Change the file by which nodes that get no messages see that the controller runs."""
     with open(os.path.join(run_dir, "heartbeat"), "w", opener=paths.own_file) as file:
         file.write("%.1f\n" % time.monotonic())
+
+
+def write_usage(run_dir: str, nodes: "Dict[str, Dict[str, Any]]") -> None:
+    """Write the nodes' latest samples, and when the job's log last grew, for `slurmray status`."""
+    usage = {"v": USAGE_VERSION, "time": round(time.time()), "nodes": nodes}
+    output = os.fstat(1)
+    if stat.S_ISREG(output.st_mode):
+        usage["output"] = round(output.st_mtime)
+    paths.replace(os.path.join(run_dir, paths.USAGE), json.dumps(usage).encode())
+
+
+def write_metrics(run_dir: str, text: str) -> None:
+    """Write the nodes' latest samples for Prometheus."""
+    folder = os.path.join(run_dir, paths.METRICS)
+    os.makedirs(folder, 0o755, exist_ok=True)
+    paths.replace(os.path.join(folder, "slurmray.prom"), text.encode())
 
 
 def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:

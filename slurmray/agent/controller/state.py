@@ -44,6 +44,7 @@ EXPECTED = {
     "exit": (TRAINING,),
     "healthy": (TRAINED,),
     "gpus": (TRAINED,),
+    "stacks": (TRAINING,),
 }
 FROM_HEAD = ("versions", "join", "joined", "ready", "attach", "dashboard", "trainer", "exit", "signal")
 # Messages that still have an effect while the step is being ended.

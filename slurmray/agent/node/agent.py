@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .detached_process import DetachedProcess
     from .host_services import HostServices
     from .runtimes.base import Runtime
+    from .samples import Sampler
     from .service_logs import ServiceLogs
 
 LOGS_WAIT = 4.0  # seconds for the archive of Ray's logs
@@ -54,6 +55,7 @@ class NodeAgent(NodeApi):
         self._container: "Optional[DetachedProcess]" = None
         self._service_logs: "Optional[ServiceLogs]" = None
         self._services: "Optional[HostServices]" = None  # outside Ray's container
+        self._sampler: "Optional[Sampler]" = None
 
     def work(self) -> None:
         """Do the work of this node from the first check to the clean-up, which always happens."""
@@ -144,6 +146,11 @@ class NodeAgent(NodeApi):
         self.phase("container", runtime.description)
         container = self._container = DetachedProcess(argv, self.env, 1)
         self.mail.connect(container, self._first_messages(runtime))
+        if self.settings["watch"]["interval"]:
+            from .samples import Sampler
+
+            self._sampler = Sampler(self, runtime.is_engine)
+            self._sampler.start()
         clock, is_checked = self.mail.clock, False
         seen, seen_at = 0, 0.0
         while not self.mail.is_stopped:
@@ -174,10 +181,28 @@ class NodeAgent(NodeApi):
         except OSError:
             return 0
 
+    def heartbeat(self) -> "messages.NodeHeartbeat":
+        message = super().heartbeat()
+        use = self._sampler.take_latest() if self._sampler else None
+        if use:
+            message["use"] = use
+        return message
+
     def answer_about_gpus(self) -> None:
         """Send whether the node still has the job's GPUs, where it has counted them. Does not block."""
         if self.gpus:
             threading.Thread(target=self._send_lost_gpus, daemon=True).start()
+
+    def collect_evidence(self, number: int) -> None:
+        from . import evidence
+
+        def collect() -> None:
+            try:
+                evidence.collect(self, number)
+            except OSError as error:
+                self.phase("end", "%s: cannot write what it shows of the stall: %s" % (self.name, error))
+
+        threading.Thread(target=collect, daemon=True).start()
 
     def _send_lost_gpus(self) -> None:
         from .checks import gpus

@@ -35,6 +35,7 @@ class NodeApi:
         self.env = dict(os.environ)  # after `setup`; for everything started on the node
         self.folder = ""  # the job's folder on the node, once it is made
         self.gpus: "List[str]" = []  # UUIDs of the job's NVIDIA GPUs, once they are counted
+        self.render_nodes: "List[str]" = []  # names of those of the job's AMD GPUs, e.g. renderD128
         self.has_head_started = False  # whether Ray runs on the head node
         self.doing = ""  # sent with heartbeats: what takes long at the moment
         self.field = ""  # sent with heartbeats: the field of the job spec whose commands run at the moment
@@ -157,8 +158,15 @@ class NodeApi:
         pairs = (entry.partition("=") for entry in output.decode("utf-8", "surrogateescape").split("\0"))
         return {name: value for name, equals, value in pairs if equals}
 
+    def heartbeat(self) -> "messages.NodeHeartbeat":
+        """The next heartbeat. Called in the main thread: must not block."""
+        return {"type": "heartbeat", "doing": self.doing, "field": self.field}
+
     def answer_about_gpus(self) -> None:
         """Send whether the node still has the job's GPUs. Called in the main thread: must not block."""
+
+    def collect_evidence(self, number: int) -> None:
+        """Collect evidence about a stalled trainer. Called in the main thread: must not block."""
 
     def ended_jobs(self, jobs: "Set[str]") -> "Set[str]":
         """Those of these jobs that have ended, by the controller; none if it does not know."""

@@ -99,7 +99,7 @@ class Mailbox:
             if handle:
                 handle(message)
             else:
-                self._record_progress(message["type"])
+                self._record_progress(message)
                 self._forward(line + b"\n")
         if not data:
             self._is_input_over = True
@@ -119,12 +119,15 @@ class Mailbox:
                 self._ended_jobs = set(message["jobs"])
                 self._changed.notify_all()
 
-    def _record_progress(self, kind: str) -> None:
-        """Keep what this node has to know of messages that go on."""
+    def _record_progress(self, message: "Any") -> None:
+        """Keep what this node has to know of messages that go on, and do its part of them."""
+        kind = message["type"]
         self._node.has_head_started = self._node.has_head_started or kind == "head_versions"
         self.has_succeeded = self.has_succeeded or kind == "succeeded"
         if kind == "check_health":
             self._node.answer_about_gpus()
+        elif kind == "collect_evidence":
+            self._node.collect_evidence(message["number"])
 
     def _handle_signals(self) -> None:
         while self._signals:  # all nodes get them, but only one is to send them
@@ -143,7 +146,7 @@ class Mailbox:
     def _check_heartbeats(self) -> None:
         now = self.clock.now()
         if self._heartbeat.is_due(now):
-            self.send({"type": "heartbeat", "doing": self._node.doing, "field": self._node.field})
+            self.send(self._node.heartbeat())
         if self._is_input_over or not self._monitor.overdue(now):
             return
         while self._answers:

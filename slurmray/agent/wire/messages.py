@@ -12,6 +12,21 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
 
     from .settings import Job, Settings
 
+    class Use(TypedDict):
+        """A sample of a node, in short. GPUs are numbered from 0, in the order of the job's GPUs there."""
+
+        gpu: NotRequired[int]  # mean utilization of its GPUs, %
+        lowest: NotRequired[int]  # the lowest of them, %
+        idlest: NotRequired[int]  # the GPU that has it
+        gpu_memory: NotRequired[int]  # mean use of the GPUs' memory, %
+        power: NotRequired[int]  # mean of the GPUs, W
+        power_share: NotRequired[int]  # mean, % of what each may draw
+        slowed: NotRequired[int]  # a GPU whose hardware has lowered its clock
+        cores: NotRequired[float]  # CPUs that the job uses
+        memory: NotRequired[int]  # of the job, MiB
+        shm: NotRequired[int]  # used of /dev/shm, MiB
+        error: NotRequired[str]  # why the GPUs cannot be read
+
     # -- up: from node agents and container processes to the controller; each also has its `node` ---------
 
     class Started(TypedDict):
@@ -26,6 +41,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         type: Literal["heartbeat"]
         doing: str  # what takes long at the moment, e.g. `pull`
         field: NotRequired[str]  # `setup` or `node_env` while it runs
+        use: NotRequired[Use]  # after a new sample
 
     class Phase(TypedDict):
         """Progress, for the log."""
@@ -153,6 +169,14 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         type: Literal["gpus"]
         lost: str  # those that nvidia-smi no longer lists, with its error message; "" for none
 
+    class Stacks(TypedDict):
+        """In which functions processes of a stalled trainer are, on this node."""
+
+        type: Literal["stacks"]
+        number: int  # of the stall
+        rows: List[List[str]]  # process, and function with file and line
+        is_complete: bool  # no more follow
+
     class Failed(TypedDict):
         """The job cannot go on."""
 
@@ -278,8 +302,14 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         type: Literal["stop_at_limit"]
         seconds: float  # until SIGKILL
 
+    class CollectEvidence(TypedDict):
+        """The trainer is stalled: the nodes write what they can find out into the run directory."""
+
+        type: Literal["collect_evidence"]
+        number: int  # of the stall, from 1
+
     class StopBeforeRestart(TypedDict):
-        """The trainer gets the warning signal: a node was lost, and Ray and trainer start again."""
+        """The trainer gets the warning signal: a node was lost, or it is stalled."""
 
         type: Literal["stop_before_restart"]
         seconds: float  # until SIGKILL
@@ -337,6 +367,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         Exit,
         Healthy,
         Gpus,
+        Stacks,
         Failed,
         NodeSignal,
         StopRequested,
@@ -361,5 +392,6 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         Stop,
         StopAtLimit,
         StopBeforeRestart,
+        CollectEvidence,
     ]
     ToContainer = Union[ToNodes, ScriptSettings, Node, ServiceEnded]

@@ -115,6 +115,14 @@ if TYPE_CHECKING:
         ready: int  # seconds until the cluster must be ready
         heartbeat: int  # heartbeat timeout: seconds without a message until a node counts as lost
 
+    class Watch(TypedDict):
+        """The job spec's `watch`."""
+
+        interval: int  # seconds between two samples of a node; 0: none
+        stall: int  # seconds without a sign of work after which the trainer is stalled; 0: never
+        action: str  # "report", "restart", "end"
+        progress: str  # a file that the trainer changes; "": none
+
     class Group(TypedDict):
         """Nodes that are alike: a group of the job spec, or all nodes of a job without groups."""
 
@@ -141,6 +149,7 @@ if TYPE_CHECKING:
         requeue: Requeue
         stop: Stop
         timeouts: Timeouts
+        watch: Watch
         container: Container
         checks: Checks
         ray: RayOptions

@@ -176,6 +176,7 @@ SETTINGS: dict[str, Any] = {
     "requeue": {"max": 0, "exit_code": 0},
     "stop": {"lead": 0, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
     "timeouts": {"ready": 30, "heartbeat": 25},
+    "watch": {"interval": 0, "stall": 0, "action": "report", "progress": ""},
     "container": {
         "runtimes": ["none"],
         "accelerators": [],

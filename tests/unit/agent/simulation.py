@@ -58,6 +58,7 @@ class Cluster(Actions):
             "requeue": {"max": 0, "exit_code": 0},
             "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
             "timeouts": {"ready": 600, "heartbeat": 25},
+            "watch": {"interval": 30, "stall": 0, "action": "report", "progress": ""},
             "prepare": [],
             "services": [],
             "ray": {"nodes": nodes},
@@ -67,7 +68,7 @@ class Cluster(Actions):
         }
         self.job: Any = {"nodes": self.nodes[:nodes], "spares": self.nodes[nodes:], "grace": 10, "chances": 0}
         self.job["spares_of_groups"] = [spares]
-        self.job.update(batch_host=head, id="9", attempt=0, restart=0, name_for_commands="9")
+        self.job.update(batch_host=head, id="9", attempt=0, restart=0, name_for_commands="9", run_dir="/r")
         self.log = RecordedLog()
         self.controller = Controller(
             cast(Any, self.settings), cast(Any, self.job), self.log, self, Requests()
@@ -79,6 +80,7 @@ class Cluster(Actions):
         self.heartbeats = self.heartbeat_files = 0
         self.reads_output = self.has_started_services = False
         self.done: list[str] = []
+        self.usage: dict[str, dict[str, Any]] = {}
 
     # Actions of the controller.
     def send(self, message: Any) -> None:
@@ -102,6 +104,9 @@ class Cluster(Actions):
 
     def write_heartbeat_file(self) -> None:
         self.heartbeat_files += 1
+
+    def write_usage(self, nodes: dict[str, dict[str, Any]]) -> None:
+        self.usage = nodes
 
     def mark_done(self, name: str) -> None:
         self.done.append(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -40,8 +41,11 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(run: Path, days: float) -> None:
     (run / "logs").mkdir(parents=True)
     (run / "logs/node1.log").write_bytes(bytes(3_000_000))
-    logs = [f"logs/{name}" for name in (".node1.env", "service-judge.log", "service-judge@node1.log")]
-    for name in ("mark", "cancel-now", "prepared-model", *logs):
+    logs = ("node1.samples.jsonl", "service-judge.log", "service-judge@node1.log", "stall-1/node1.txt")
+    for folder in ("metrics", "logs/stall-1"):
+        (run / folder).mkdir()
+    files = (*(f"logs/{name}" for name in logs), "metrics/ray.json", "metrics/slurmray.prom", "usage.json")
+    for name in ("mark", "cancel-now", "prepared-model", *files):
         (run / name).touch()
     event = json.loads(event_line("start", nodes=["node1"]))
     (run / "events.jsonl").write_text(json.dumps({**event, "time": time.time() - days * DAY}))
@@ -71,8 +75,8 @@ def test_only_old_ones_of_remembered_jobs_that_have_ended(
 
 
 def test_a_dry_run_removes_no_empty_folder(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for file in (runs / "7-0/logs").iterdir():
-        file.unlink()
+    shutil.rmtree(runs / "7-0/logs")
+    (runs / "7-0/logs").mkdir()
     assert main(["clean", "--dry-run"], capsys)[0] == 0
     assert (runs / "7-0/logs").is_dir()
 
@@ -95,9 +99,7 @@ def test_what_others_wrote_stays(runs: Path, tmp_path: Path, capsys: pytest.Capt
     (runs / "7-2").symlink_to(tmp_path / "elsewhere/7-2")
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/node1.log").touch()
-    for file in (runs / "7-1/logs").iterdir():
-        file.unlink()
-    (runs / "7-1/logs").rmdir()
+    shutil.rmtree(runs / "7-1/logs")
     (runs / "7-1/logs").symlink_to(tmp_path / "precious")
     code, _, err = main(["clean", "--yes"], capsys)
     text = "has files that the job's programs wrote: these stay"
@@ -189,10 +191,11 @@ def test_the_program_joins_no_names(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "precious.log").touch()
     (runs / "7-0/logs/\n").touch()
     names = ["../../../precious.log", str(tmp_path / "precious.log"), "", "\n", "@", "x[$(touch gone)]"]
+    names += [f"logs/{name}" for name in names]
     program = Path(slurmray.__file__).parent / "cli/clean.sh"
     done = subprocess.run(
         ["bash", "-c", program.read_text(), "bash", str(runs / "7-0"), "remove"],
-        input="\n".join([*names, "node1.log", ""]),
+        input="\n".join([*names, "logs/node1.log", ""]),
         capture_output=True,
         text=True,
         check=True,
@@ -201,7 +204,11 @@ def test_the_program_joins_no_names(runs: Path, tmp_path: Path) -> None:
     assert done.stdout.endswith(" stays\n"), done
     assert (tmp_path / "precious.log").exists()
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "bin") == ["precious.log", "runs"]
-    assert sorted(path.name for path in (runs / "7-0/logs").iterdir()) == ["\n", ".node1.env"]
+    assert sorted(path.name for path in (runs / "7-0/logs").iterdir()) == [
+        "\n",
+        "node1.samples.jsonl",
+        "stall-1",
+    ]
 
 
 def test_a_squeue_that_fails_removes_nothing(

@@ -12,6 +12,7 @@ import pytest
 import slurmray
 from slurmray.diagnosis.exit_codes import EXIT_CODES
 from slurmray.resources import data_folder
+from slurmray.slurm.heat_map import NodeHeat
 from slurmray.slurm.job_status import make_status
 from slurmray.slurm.report_page import GENERATOR, hide, render_report
 from slurmray.slurm.states import Event
@@ -46,7 +47,7 @@ def render(
     events: list[Event], state: str = "COMPLETED", earlier: tuple[list[Event], ...] = (), text: str = ""
 ) -> str:
     now = T0 + 100
-    return render_report(make_status(7, state, RECORD, events, now), events, earlier, text, now)
+    return render_report(make_status(7, state, RECORD, events, now), events, earlier, text, now, {})
 
 
 class Page(HTMLParser):
@@ -166,7 +167,8 @@ def test_texts_of_a_job_do_not_become_html() -> None:
     record = {"JobName": HOSTILE, "StdOut": HOSTILE}
     status = make_status(7, "FAILED", record, events, T0 + 100)
     status = status._replace(state=HOSTILE, reason=HOSTILE, run_dir=HOSTILE)
-    text = render_report(status, events, [events], script, T0 + 100)
+    heat = {HOSTILE: NodeHeat([None, 50.0], 50.0, 0.0)}
+    text = render_report(status, events, [events], script, T0 + 100, heat)
     page = Page(text)
     assert {tag for tag, _ in page.elements} <= {
         *(
@@ -196,9 +198,34 @@ def test_texts_of_a_job_do_not_become_html() -> None:
     text.encode()
 
 
+def test_utilization_over_time() -> None:
+    """A bar for equal cells beside each other, none where there are no samples, and a table."""
+    events = [start(["a", "b"]), *bring_up(["a", "b"]), event("trainer", 6, command="x"), END]
+    heat = {
+        "a": NodeHeat([None, 80.0, 90.0, 0.0], 56.7, 1 / 3),
+        "b": NodeHeat([30.0, 30.0, 60.0, 10.0], 32.5, 0.0),
+    }
+    status = make_status(7, "COMPLETED", RECORD, events, T0 + 100)
+    page = Page(render_report(status, events, [], "", T0 + 100, heat))
+    bars = [
+        (row["class"], round(float(row["x"] or 0)), round(float(row["width"] or 0)))
+        for row in page.all("rect")
+        if str(row.get("class")).startswith("heat")
+    ]
+    quarter = (985 - 160) / 4
+    assert bars == [
+        ("heat4", round(160 + quarter), round(2 * quarter)),
+        ("heat0", round(160 + 3 * quarter), round(quarter)),
+        ("heat2", 160, round(2 * quarter)),
+        ("heat3", round(160 + 2 * quarter), round(quarter)),
+        ("heat1", round(160 + 3 * quarter), round(quarter)),
+    ]
+    assert [["a", "57 %", "33 %"], ["b", "32 %", "0 %"]] in [table[1:] for table in page.tables]
+
+
 def test_an_empty_job() -> None:
     status = make_status(7, "PENDING", {**RECORD, "Reason": "Resources"}, [], T0)
-    page = Page(render_report(status, [], [], "", T0))
+    page = Page(render_report(status, [], [], "", T0, {}))
     assert "waits for free nodes" in page.text
     assert "The job has not started." in page.text
     assert page.all("svg") == []

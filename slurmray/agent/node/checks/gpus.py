@@ -232,6 +232,11 @@ def _amd(node: "NodeApi", root: str, is_engine: bool) -> "List[Tuple[str, int]]"
     elif len(wanted) != count:
         fix = "look at gres.conf of %s: File= is missing" % node.name
         node.finding("preflight", "GPUs", "%d named by Slurm" % len(wanted), str(count), fix)
+    node.render_nodes = [
+        os.path.basename(renders[int(index)])
+        for index in wanted
+        if index.isdigit() and int(index) < len(renders)
+    ]
     if not is_engine:
         return []
     devices = ["/dev/kfd"]

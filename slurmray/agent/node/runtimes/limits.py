@@ -6,7 +6,7 @@ from ..facts import job_memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
+    from typing import Dict, List, Optional, Sequence
 
     from ..agent_interface import NodeApi
 
@@ -52,6 +52,48 @@ def oom_kills(root: str = "/") -> int:
     except (OSError, ValueError):
         pass
     return 0
+
+
+def cpu_seconds(root: str = "/") -> "Optional[float]":
+    """CPU seconds of the job on this node so far; None where no cgroup counts them."""
+    counts = _job_counts("cpuacct", ("cpuacct.usage",), ("cpu.stat",), root)
+    if "usage_usec" in counts:
+        return counts["usage_usec"] / 1e6
+    return counts["cpuacct.usage"] / 1e9 if "cpuacct.usage" in counts else None
+
+
+def memory_used(root: str = "/") -> "Optional[int]":
+    """Bytes of memory of the job on this node; None where no cgroup counts them.
+
+    Without files that the kernel would drop first.
+    """
+    v1, v2 = ("memory.usage_in_bytes", "memory.stat"), ("memory.current", "memory.stat")
+    counts = _job_counts("memory", v1, v2, root)
+    used = counts.get("memory.current", counts.get("memory.usage_in_bytes"))
+    return None if used is None else used - counts.get("total_inactive_file", counts.get("inactive_file", 0))
+
+
+def _job_counts(controller: str, v1: "Sequence[str]", v2: "Sequence[str]", root: str) -> "Dict[str, int]":
+    """Numbers in files of the job's cgroup, by their names, or by that of a file with a single one.
+
+    controller: of v1. v1, v2: names of files. Empty where the task is in no cgroup of a step.
+    """
+    counts: "Dict[str, int]" = {}
+    try:
+        for line in read_cgroups("self", root):
+            _, controllers, path = line.split(":", 2)
+            job, step, _ = path.partition("/step_")
+            if not step or (controllers and controller not in controllers.split(",")):
+                continue
+            folder = "%s%s" % (controller if controllers else "", job)
+            for name in v1 if controllers else v2:
+                with open(os.path.join(root, "sys/fs/cgroup", folder.lstrip("/"), name)) as file:
+                    for count in file:
+                        key, _, value = count.rpartition(" ")
+                        counts[key or name] = int(value)
+    except (OSError, ValueError):
+        pass
+    return counts
 
 
 def allocation_options(node: "NodeApi", runtime: str, root: str = "/") -> "List[str]":

@@ -150,6 +150,28 @@ def test_an_answer_about_gpus_that_does_not_come() -> None:
     assert cluster.end().source == "trainer"
 
 
+def test_what_the_nodes_use() -> None:
+    """Their latest samples, with their age, and how long a GPU has been idle; not of a node that is left out."""
+    cluster = Cluster(on_node_loss="continue")
+    cluster.train()
+    began = cluster.now
+    assert not cluster.wait(60)
+    assert cluster.usage == {}, "there are no samples"
+    for _ in range(3):
+        cluster.receive("node1", "heartbeat", doing="", use={"gpu": 90, "lowest": 80, "idlest": 0})
+        cluster.receive("node2", "heartbeat", doing="", use={"gpu": 50, "lowest": 0, "idlest": 1})
+        cluster.receive("node3", "heartbeat", doing="", use={"cores": 1.5})
+        assert not cluster.wait(30)
+    assert cluster.usage["node1"] == {"gpu": 90, "lowest": 80, "idlest": 0, "age": 5}
+    assert cluster.usage["node2"] == {"gpu": 50, "lowest": 0, "idlest": 1, "age": 5, "idle": 65}
+    cluster.receive("node2", "heartbeat", doing="", use={"gpu": 50, "lowest": 3, "idlest": 1})
+    cluster.lost.add("node3")
+    assert not cluster.wait(60)
+    assert cluster.usage.keys() == {"node1", "node2"}
+    assert "idle" not in cluster.usage["node2"]
+    assert cluster.now - began == 210
+
+
 @pytest.mark.parametrize("node", ["node2", "node3"])
 def test_a_lost_node(node: str) -> None:
     cluster = Cluster()

@@ -87,7 +87,7 @@ def test_wrong_messages_change_nothing() -> None:
 # A right message of each type.
 RIGHT: dict[str, dict[str, Any]] = {
     "started": {"step": "0"},
-    "heartbeat": {"doing": "", "field": "setup"},
+    "heartbeat": {"doing": "", "field": "setup", "use": {"gpu": 7, "cores": 1.5, "error": "x"}},
     "phase": {"phase": "ray", "text": "up"},
     "finding": {"kind": "warn", "check": "a", "found": "b", "wanted": "c", "fix": "d"},
     "leftover_jobs": {"jobs": ["7"]},
@@ -108,6 +108,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "signal": {"name": "USR1"},
     "healthy": {},
     "gpus": {"lost": "GPU-a"},
+    "stacks": {"number": 1, "rows": [["rank 7", "f (a.py:1)"]], "is_complete": True},
     "failed": {"kind": "ray", "message": "x", "log": "service-a.b@node1"},
     "stop_requested": {},
     "signalled": {},
@@ -133,11 +134,16 @@ def test_each_field_is_checked() -> None:
             for wrong in ([1], {"a": "b"}, 1.5, 10**7, True, None):
                 if (kind, name, wrong) in (
                     ("checked", "proxy", True),
+                    ("stacks", "is_complete", True),
                     ("checked", "gpus", None),
                     ("heartbeat", "field", None),
+                    ("heartbeat", "use", None),
                 ):
                     continue
                 assert message_check.problem({**right, name: wrong}, nodes), (kind, name, wrong)
+    for use in ({"gpu": "7"}, {"gpu": True}, {"gpu": -1}, {"error": 7}, {"cores": float("nan")}, {"more": 1}):
+        message = {"type": "heartbeat", "node": "node2", **RIGHT["heartbeat"], "use": use}
+        assert message_check.problem(message, nodes) == "heartbeat: wrong value of use"
     for of_others in (
         {"type": "not_ready", "missing": "nobody", "why": ""},
         {"type": "ready", "nodes": ["nobody"]},

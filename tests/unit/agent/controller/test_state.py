@@ -24,6 +24,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "attach": {"command": ["ray"], "runtime": "podman", "folder": FOLDER, "unset": []},
     "trainer": {"command": "python"},
     "exit": {"code": 0},
+    "stacks": {"number": 1, "rows": [], "is_complete": True},
     "healthy": {},
     "gpus": {"lost": "lost GPU-a: nvidia-smi: no longer lists it"},
 }

@@ -1,0 +1,163 @@
+"""Finds out that a trainer no longer gets anywhere, and what its processes wait for.
+
+Without I/O. docs/guides/watching.md describes it to users. False alarms are worse than late ones: whatever
+moves, anywhere in the job, begins the time anew.
+"""
+
+import collections
+import os
+
+from .host_list import names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple
+
+    from ..job_log import JobLog
+    from ..wire import messages
+    from ..wire.settings import Watch
+    from .decisions import Actions
+
+IDLE = 2  # %: below that utilization a GPU does nothing
+# CPUs of a node that are busy where it compiles, loads or writes. Ray itself needs less.
+BUSY_CORES = 0.8
+# A kernel of NCCL that waits keeps its GPU at 100 % and far below its power: H100 and H200 at about a third.
+SPINNING, LOW_POWER = 90, 60  # %
+STEADY = 15  # W: by how much the power of a waiting GPU changes
+EVIDENCE_WAIT = 40.0  # seconds for the nodes to collect what they can
+ANSWER_WAIT = 60.0  # seconds without an answer after which a file system, not the trainer, is stalled
+FEW = 3  # processes that are named
+
+
+class StallWatch:
+    """Decides whether the trainer is stalled, from samples, output and progress file.
+
+    run_dir: where the evidence is, for the log. Times are seconds.
+    """
+
+    def __init__(self, watch: "Watch", run_dir: str, log: "JobLog", actions: "Actions") -> None:
+        self._watch = watch
+        self._run_dir = run_dir
+        self._log = log
+        self._actions = actions
+        self._number = 0  # of stalls so far
+        self._since: "Optional[float]" = None  # when something last moved; None: no trainer runs
+        self._progress_since = 0.0
+        self._progress_seen = float("-inf")  # when its file system last answered
+        self._output = -1
+        self._progress = -1.0
+        self._powers: "Dict[str, int]" = {}  # of nodes whose GPUs spin, since they do so
+        self._still: "Dict[str, str]" = {}  # what the GPUs of nodes do that do not work
+        self._text = ""  # of a stall whose evidence is being collected
+        self._due = 0.0  # until when that is awaited
+        self._stacks: "List[Tuple[str, str, str]]" = []  # node, process, place
+        self._complete: "List[str]" = []  # nodes that have sent theirs
+
+    def begin(self, now: float) -> None:
+        """Note that the trainer starts."""
+        self._since = self._progress_since = now
+
+    def on_output(self, size: int, now: float) -> None:
+        """Note the size of the job's log."""
+        if size != self._output:
+            self._output = size
+            self._move(now)
+
+    def on_progress(self, changed: float, now: float) -> None:
+        """Note when the progress file was last changed, by its file system's clock; 0: it does not exist."""
+        self._progress_seen = now
+        if changed != self._progress:
+            self._progress = changed
+            self._progress_since = now
+            self._move(now)
+
+    def on_sample(self, node: str, use: "messages.Use", now: float) -> None:
+        """Note a sample of a node. Without GPUs it shows nothing."""
+        if "gpu" not in use:
+            return
+        still = self._judge(node, use)
+        if still:
+            self._still[node] = still
+        else:
+            self._still.pop(node, None)
+            self._powers.pop(node, None)
+            self._move(now)
+
+    def forget(self, node: str) -> None:
+        """Leave out a node that the job has lost."""
+        self._still.pop(node, None)
+
+    def on_stacks(self, node: str, message: "messages.Stacks") -> None:
+        """Note where processes of a node are."""
+        if self._text and message["number"] == self._number:
+            self._stacks += [(node, process, place) for process, place in message["rows"]]
+            if message["is_complete"]:
+                self._complete.append(node)
+
+    def tick(self, nodes: int, now: float) -> str:
+        """Return a description once the trainer is stalled and the evidence is collected, else "".
+
+        nodes: how many may send evidence.
+        """
+        if self._since is None or not self._watch["stall"]:
+            return ""
+        if not self._text:
+            self._text = self._find(now)
+            if self._text:
+                self._number += 1
+                self._stacks, self._complete = [], []
+                self._due = now + EVIDENCE_WAIT
+                self._actions.send({"type": "collect_evidence", "number": self._number})
+            return ""
+        if now < self._due and len(set(self._complete)) < nodes:
+            return ""
+        text, self._text = "; ".join(filter(None, [self._text, describe_stacks(self._stacks)])), ""
+        folder = os.path.join(self._run_dir, "logs", "stall-%d" % self._number)
+        self._log.event("stall", number=self._number, text=text, folder=folder)
+        self.begin(now)
+        return text
+
+    def _find(self, now: float) -> str:
+        limit = self._watch["stall"]
+        minutes = "%d min" % round(limit / 60) if limit >= 60 else "%d s" % limit
+        has_answered = now - self._progress_seen < ANSWER_WAIT
+        if has_answered and now - self._progress_since >= limit:
+            return "%s has not changed for %s" % (self._watch["progress"], minutes)
+        assert self._since is not None
+        if not self._still or now - self._since < limit:
+            return ""
+        parts = []
+        for what in sorted(set(self._still.values())):
+            parts.append("%s: %s" % (names([node for node in self._still if self._still[node] == what]), what))
+        return "no output for %s; GPUs of %s" % (minutes, "; of ".join(parts))
+
+    def _judge(self, node: str, use: "messages.Use") -> str:
+        """What the GPUs of a node do, if that is no work; "" if it may be."""
+        if use["gpu"] <= IDLE:
+            return "idle" if use.get("cores", 0.0) < BUSY_CORES else ""
+        if use["lowest"] < SPINNING or "power" not in use or use.get("power_share", 100) > LOW_POWER:
+            return ""
+        before = self._powers.setdefault(node, use["power"])
+        return "busy, but at a steady low power" if abs(use["power"] - before) <= STEADY else ""
+
+    def _move(self, now: float) -> None:
+        if self._since is not None:
+            self._since = now
+
+
+def describe_stacks(stacks: "List[Tuple[str, str, str]]") -> str:
+    """Which processes wait for which, where that is plain; "" otherwise.
+
+    stacks: node, process, and the function that it is in.
+    """
+    places = [place.partition(" ")[0] for _, _, place in stacks]
+    if not places:
+        return ""
+    place, count = collections.Counter(places).most_common(1)[0]
+    if count == len(places):
+        return "all processes are in %s" % stacks[0][2] if count > 1 else ""
+    others = [row for row, other in zip(stacks, places) if other != place]
+    if count <= len(others) or len(others) > FEW:
+        return ""
+    named = ["%s on %s is in %s" % (process, node, where) for node, process, where in others]
+    return "%d of %d processes are in %s, %s" % (count, len(places), place, ", ".join(named))

@@ -1,0 +1,43 @@
+"""Writes what this node shows of a stalled trainer into the run directory: GPUs, then what its container has."""
+
+import os
+import stat
+import time
+
+from .. import command_runner, paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .agent_interface import NodeApi
+
+NVIDIA_SMI_TIMEOUT = 20.0  # seconds
+CONTAINER_WAIT = 35.0  # seconds for the container's part
+MAX_SIZE = 4 << 20  # bytes of that
+
+
+def collect(node: "NodeApi", number: int) -> None:
+    """Write logs/stall-NUMBER/NODE.txt. OSError where that is impossible."""
+    folder = os.path.join(os.path.dirname(node.log_path), "stall-%d" % number)
+    os.makedirs(folder, 0o755, exist_ok=True)
+    with open(os.path.join(folder, node.name + ".txt"), "wb", opener=paths.own_file) as file:
+        if node.gpus:
+            argv = ["nvidia-smi"]
+            result = command_runner.run(argv, node.env, NVIDIA_SMI_TIMEOUT, lambda: node.mail.is_stopped, False)
+            text = "== nvidia-smi\n%s\n" % (result.out or result.why)
+            file.write(text.encode("utf-8", "replace"))
+        file.write(_from_container(node, os.path.join(node.inside, "evidence-%d.txt" % number)))
+
+
+def _from_container(node: "NodeApi", path: str) -> bytes:
+    due = time.monotonic() + CONTAINER_WAIT
+    while time.monotonic() < due and not node.mail.is_stopped:
+        try:
+            # Any program in the container can make it: no link, nothing that blocks.
+            source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            time.sleep(0.5)
+            continue
+        with open(source, "rb") as file:
+            is_regular = stat.S_ISREG(os.fstat(source).st_mode)
+            return file.read(MAX_SIZE) if is_regular else b""
+    return b"== the container process has sent nothing\n"

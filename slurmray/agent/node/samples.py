@@ -1,0 +1,163 @@
+"""Samples of a node while its container runs: use of the job's GPUs, CPUs and memory.
+
+They go to `logs/NODE.samples.jsonl` in the run directory, and in short to the controller, with the next
+heartbeat. docs/guides/watching.md describes both. A driver or a file system may hang, so nothing waits for the
+thread that takes them.
+"""
+
+import json
+import os
+import threading
+import time
+
+from .. import job_log, paths
+from . import gpu_samples
+from .runtimes import limits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+    from ..wire import messages
+    from .agent_interface import NodeApi
+    from .gpu_samples import Gpu
+
+VERSION = 1
+# Bytes of a file. A day of a node with 8 GPUs has fewer, with a sample every 30 seconds.
+MAX_SIZE = 1000 * 1000
+MAX_ERROR = 200  # characters
+SHM = "/dev/shm"
+HOST = ("cores", "memory", "shm")  # fields of a sample that are the same in the short one
+
+
+class Sampler:
+    """Takes samples of a node.
+
+    has_own_shm: whether the containers have a /dev/shm of their own, which cannot be seen from outside.
+    """
+
+    def __init__(self, node: "NodeApi", has_own_shm: bool) -> None:
+        self._latest: "Optional[messages.Use]" = None  # the last sample in short, if nobody has taken it
+        self._node = node
+        self._interval = node.settings["watch"]["interval"]
+        self._has_own_shm = has_own_shm
+        self._read_gpus = gpu_samples.reader(node)
+        self._states: "List[Gpu]" = []  # of the GPUs, as last recorded
+        self._cpu: "Optional[Tuple[float, float]]" = None  # time, and CPU seconds until then
+        header = {
+            "v": VERSION,
+            "node": node.name,
+            "interval": self._interval,
+            "uuids": node.gpus,
+            "columns": list(gpu_samples.COLUMNS),
+        }
+        self._file = SampleFile(os.path.splitext(node.log_path)[0] + paths.SAMPLES, header)
+
+    def start(self) -> None:
+        """Take samples until this process ends."""
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def take_latest(self) -> "Optional[messages.Use]":
+        """The last sample in short; None if it has been taken."""
+        use, self._latest = self._latest, None
+        return use
+
+    def _run(self) -> None:
+        while not self._node.mail.is_stopped:
+            begun = time.monotonic()
+            self.sample()
+            time.sleep(max(0.0, begun + self._interval - time.monotonic()))
+
+    def sample(self) -> None:
+        """Take a sample, and record it."""
+        gpus, error = self._read_gpus()
+        use = _gpu_use(gpus)
+        self._add_host_use(use)
+        if error:
+            use["error"] = job_log.printable(error)[:MAX_ERROR]
+        self._latest = use
+        sample: "Dict[str, Any]" = {"time": round(time.time())}
+        sample.update((name, value) for name, value in use.items() if name in HOST)
+        if gpus:
+            sample["gpus"] = [[gpu.get(column) for column in gpu_samples.COLUMNS] for gpu in gpus]
+        states = [{name: gpu[name] for name in gpu_samples.STATES if name in gpu} for gpu in gpus]
+        if states != self._states:
+            self._states = sample["states"] = states
+        try:
+            self._file.add(sample)
+            if self._node.is_head and self._node.settings["ray"]["metrics"]:
+                from . import ray_targets
+
+                ray_targets.copy(self._node)
+        except OSError:  # a full disk: the job goes on
+            pass
+
+    def _add_host_use(self, use: "messages.Use") -> None:
+        before, seconds = self._cpu, limits.cpu_seconds()
+        self._cpu = None if seconds is None else (time.monotonic(), seconds)
+        if before and self._cpu and self._cpu[0] > before[0]:
+            use["cores"] = round((self._cpu[1] - before[1]) / (self._cpu[0] - before[0]), 1)
+        memory = limits.memory_used()
+        if memory is not None:
+            use["memory"] = memory >> 20
+        if not self._has_own_shm:
+            status = os.statvfs(SHM)
+            use["shm"] = (status.f_blocks - status.f_bfree) * status.f_frsize >> 20
+
+
+def _gpu_use(gpus: "List[Gpu]") -> "messages.Use":
+    """Means of the GPUs, and the one that is used least."""
+    use: "messages.Use" = {}
+    rows = [(gpu["utilization"], place) for place, gpu in enumerate(gpus) if gpu.get("utilization") is not None]
+    if rows:
+        use["gpu"] = _mean([utilization for utilization, _ in rows])
+        use["lowest"], use["idlest"] = min(rows)
+    shares = [100 * gpu["memory"] / gpu["memory_total"] for gpu in gpus if gpu.get("memory_total")]
+    if shares:
+        use["gpu_memory"] = _mean(shares)
+    watts = [gpu["power"] for gpu in gpus if gpu.get("power") is not None]
+    if watts:
+        use["power"] = _mean(watts)
+    shares = [100 * gpu["power"] / gpu["power_limit"] for gpu in gpus if gpu.get("power_limit") and gpu.get("power")]
+    if shares:
+        use["power_share"] = _mean(shares)
+    slowed = [place for place, gpu in enumerate(gpus) if (gpu.get("throttle") or 0) & gpu_samples.SLOWDOWN]
+    if slowed:
+        use["slowed"] = slowed[0]
+    return use
+
+
+def _mean(numbers: "Sequence[float]") -> int:
+    return round(sum(numbers) / len(numbers))
+
+
+class SampleFile:
+    """A file of samples, one a line, of bounded size. header: its first line.
+
+    Once it is full, every second sample is dropped, and from then on every second one is recorded.
+    """
+
+    def __init__(self, path: str, header: "Dict[str, Any]") -> None:
+        self._path = path
+        self._waiting = [header]  # lines to be written before the next sample
+        self._every = 1
+        self._count = 0
+
+    def add(self, sample: "Dict[str, Any]") -> None:
+        """Append a sample. One with new states is never left out. OSError."""
+        self._count += 1
+        if self._count % self._every and "states" not in sample:
+            return
+        lines, self._waiting = [*self._waiting, sample], []
+        job_log.append(self._path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+        if os.stat(self._path).st_size > MAX_SIZE:
+            self._thin_out()
+
+    def _thin_out(self) -> None:
+        with open(self._path) as file:
+            header, *lines = file.readlines()
+        kept = [line for place, line in enumerate(lines) if place % 2 or '"states"' in line]
+        if len(kept) > len(lines) * 3 // 4:  # they change all the time
+            kept = lines[1::2]
+        paths.replace(self._path, "".join([header, *kept]).encode())
+        self._every *= 2

@@ -1,0 +1,121 @@
+"""What the nodes of a job use: their latest samples, as the job writes them into its run directory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from slurmray.slurm.timeline import duration
+
+_MAX_NODES = 1 << 16
+_IDLE = 120  # seconds at 0 % that are worth a line: data loading and checkpoints are shorter
+_OLD = 180  # seconds
+
+
+class NodeUse(NamedTuple):
+    """What a node uses; None where it is not known.
+
+    gpu: mean utilization of its GPUs, %. lowest: the lowest one, %, and idlest: the number of the GPU that has
+    it, in the order of the job's GPUs there. idle: seconds for which one has been at 0 %, as far as samples
+    show. gpu_memory: %. power: mean of the GPUs, W. slowed: number of a GPU whose hardware has lowered its
+    clock. cores: CPUs that the job uses. memory: of the job, MiB. shm: of /dev/shm, MiB. age: of the sample,
+    seconds. error: why its GPUs cannot be read; "" if they can.
+    """
+
+    gpu: float | None = None
+    lowest: float | None = None
+    idlest: float | None = None
+    idle: float | None = None
+    gpu_memory: float | None = None
+    power: float | None = None
+    slowed: float | None = None
+    cores: float | None = None
+    memory: float | None = None
+    shm: float | None = None
+    age: float | None = None
+    error: str = ""
+
+
+class Usage(NamedTuple):
+    """What the nodes of a job use. time: when it was written, seconds since 1970.
+
+    output: when the job's log last grew; None if it is no file.
+    """
+
+    time: float
+    output: float | None
+    nodes: Mapping[str, NodeUse]
+
+
+def parse_usage(data: bytes) -> Usage | None:
+    """Return what usage.json has; None if it is not what a job writes."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or not isinstance(content.get("nodes"), dict):
+        return None
+    time = amount(content.get("time"))
+    if time is None or len(content["nodes"]) > _MAX_NODES:
+        return None
+    nodes = {name: _node(row) for name, row in content["nodes"].items() if isinstance(row, dict)}
+    return Usage(time, amount(content.get("output")), nodes)
+
+
+def _node(row: Mapping[str, Any]) -> NodeUse:
+    numbers = {name: amount(row.get(name)) for name in NodeUse._fields if name != "error"}
+    error = row.get("error")
+    return NodeUse(**numbers, error=error if isinstance(error, str) else "")
+
+
+def amount(value: object) -> float | None:
+    """Return a value of a file of a job if it is a finite number that is not negative, else None."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) and value >= 0 else None
+
+
+def mean_utilization(usage: Usage) -> float | None:
+    """Return the mean utilization of the nodes' GPUs, %; None if it is not known."""
+    gpus = _known(usage, "gpu")
+    return fmean(gpus.values()) if gpus else None
+
+
+def describe_use(usage: Usage) -> str:
+    """Return what the nodes use together, in a line; "" without samples."""
+    utilization = mean_utilization(usage)
+    parts = [] if utilization is None else [f"GPUs {utilization:.0f} % busy"]
+    if gpu_memory := _known(usage, "gpu_memory"):
+        parts.append(f"their memory {fmean(gpu_memory.values()):.0f} % full")
+    if power := _known(usage, "power"):
+        parts.append(f"{fmean(power.values()):.0f} W each")
+    if cores := _known(usage, "cores"):
+        parts.append(f"CPUs {sum(cores.values()):.1f} busy")
+    if memory := _known(usage, "memory"):
+        most = max(memory, key=memory.__getitem__)
+        where = f", {memory[most] / 1024:.1f} of them on {most}" if len(memory) > 1 else ""
+        parts.append(f"memory {sum(memory.values()) / 1024:.1f} GiB{where}")
+    return "; ".join(parts)
+
+
+def find_unusual(usage: Usage) -> list[tuple[str, str]]:
+    """Return (node, what is unusual there) of nodes that deserve a look, by their latest samples."""
+    rows = []
+    for name, node in sorted(usage.nodes.items()):
+        if node.error:
+            rows.append((name, f"its GPUs cannot be read: {node.error}"))
+        if node.age is not None and node.age > _OLD:
+            rows.append((name, f"no sample for {duration(node.age)}"))
+        elif node.idle is not None and node.idlest is not None and node.idle >= _IDLE:
+            rows.append((name, f"GPU {node.idlest:.0f} has been at 0 % for {duration(node.idle)}"))
+        if node.slowed is not None:
+            rows.append((name, f"GPU {node.slowed:.0f} has lowered its clock: heat, or its power supply"))
+    return rows
+
+
+def _known(usage: Usage, field: str) -> dict[str, float]:
+    """{node: value} of the nodes where it is known."""
+    values = {name: getattr(node, field) for name, node in usage.nodes.items()}
+    return {name: value for name, value in values.items() if value is not None}

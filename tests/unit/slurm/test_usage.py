@@ -1,0 +1,65 @@
+"""What the nodes of a job use: usage.json, which anything in the job can have written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from slurmray.slurm.usage import NodeUse, describe_use, find_unusual, parse_usage
+
+
+def usage(**nodes: dict[str, Any]) -> Any:
+    return parse_usage(json.dumps({"v": 1, "time": 1000, "output": 990, "nodes": nodes}).encode())
+
+
+def test_the_nodes_together() -> None:
+    a = {"gpu": 90, "gpu_memory": 60, "power": 600, "cores": 8.2, "memory": 2048}
+    b = {"gpu": 50, "gpu_memory": 64, "power": 400, "cores": 1.1, "memory": 8192}
+    text = "GPUs 70 % busy; their memory 62 % full; 500 W each; CPUs 9.3 busy; memory 10.0 GiB, 8.0 of them on b"
+    assert describe_use(usage(a=a, b=b)) == text
+    assert describe_use(usage(a={"cores": 1.0, "memory": 1024})) == "CPUs 1.0 busy; memory 1.0 GiB"
+    assert describe_use(usage(a={})) == ""
+
+
+def test_nodes_that_deserve_a_look() -> None:
+    rows = find_unusual(
+        usage(
+            a={"lowest": 0, "idlest": 5, "idle": 720, "age": 4},
+            b={"lowest": 0, "idlest": 5, "idle": 60},
+            c={"slowed": 3},
+            d={"age": 400, "idlest": 0, "idle": 400},
+            e={"error": "nvidia-smi does not answer"},
+        )
+    )
+    assert rows == [
+        ("a", "GPU 5 has been at 0 % for 12 min"),
+        ("c", "GPU 3 has lowered its clock: heat, or its power supply"),
+        ("d", "no sample for 7 min"),
+        ("e", "its GPUs cannot be read: nvidia-smi does not answer"),
+    ]
+
+
+@pytest.mark.attack("a file of the run directory", inputs=9)
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"[1]",
+        b"[" * 100_000,
+        b'{"time": 1}',
+        b'{"time": "x", "nodes": {}}',
+        b'{"time": 1, "nodes": []}',
+        b'{"time": NaN, "nodes": {}}',
+        b'{"time": true, "nodes": {}}',
+    ],
+)
+def test_what_no_job_writes(data: bytes) -> None:
+    assert parse_usage(data) is None
+
+
+def test_wrong_values_are_not_known() -> None:
+    nodes = usage(a={"gpu": "90", "cores": -1, "memory": 1e400, "error": 5, "more": 1}, b=3).nodes
+    assert nodes == {"a": NodeUse()}
