@@ -116,7 +116,7 @@ def parse(text: str) -> "Tuple[List[Gpu], str]":
         return [], "more than %d characters" % OUTPUT_SIZE
     before, end, _ = text[start:].partition("</%s>" % ROOT)
     # Names may be arbitrary bytes: github.com/common-workflow-language/cwltool/pull/1910.
-    xml = re.sub(r"(?s)(?<=<process_name>).*?(?=</process_name>)", _drop_markup, before + end)
+    xml = re.sub(r"(?s)(<process_name>)(.*?)(?=</process_name>)", _drop_markup, before + end)
     parser = ElementTree.XMLPullParser(["start", "end"])
     parser.feed(xml.encode("utf-8", "replace"))
     gpus: "List[Gpu]" = []
@@ -132,8 +132,8 @@ def parse(text: str) -> "Tuple[List[Gpu], str]":
     return gpus, ""
 
 
-def _drop_markup(name: "Match[str]") -> str:
-    return re.sub(r"[^\w./\\:\[\] -]", "?", name.group(), flags=re.ASCII)
+def _drop_markup(element: "Match[str]") -> str:
+    return element.group(1) + re.sub(r"[^\w./\\:\[\] -]", "?", element.group(2), flags=re.ASCII)
 
 
 def find(gpu: Gpu, node: str, is_shared: bool) -> "List[Finding]":

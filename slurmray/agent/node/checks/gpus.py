@@ -194,7 +194,7 @@ def _indices(node: "NodeApi", count: int) -> "List[str]":
     Its XML has only their order. Empty texts where the mask has UUIDs, or another order or number.
     """
     mask = node.env.get("CUDA_VISIBLE_DEVICES") or ",".join(str(index) for index in range(count))
-    indices = [int(index) for index in mask.split(",") if index.isdigit()]
+    indices = [int(index) for index in mask.split(",") if index.isdecimal()]
     is_known = len(indices) == count and indices == sorted(indices)
     return [" %d" % index for index in indices] if is_known else [""] * count
 

@@ -437,7 +437,8 @@ def test_gpus_that_are_not_the_job_s_may_be_faulty(tmp_path: Path) -> None:
     [
         ("-10", [("warn", "nvidia-smi -q -x: no element found"), ("preflight", "1 seen by nvidia-smi")]),
         ("10", [("preflight", "nvidia-smi -q -x: no element found")]),
-        ("0", [("preflight", "nvidia-smi -q -x: no element nvidia_smi_log")]),
+        ("2", [("preflight", "nvidia-smi -q -x: no element nvidia_smi_log")]),
+        ("0", [("preflight", "0 seen by nvidia-smi")]),
     ],
 )
 def test_xml_that_breaks_off(tmp_path: Path, lines: str, rows: list[tuple[str, str]]) -> None:
