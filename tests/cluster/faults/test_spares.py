@@ -16,6 +16,7 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 from slurmray.slurm.starts import list_starts
 from slurmray.slurm.states import parse_events
+from tests import nvidia_smi
 from tests.cluster.jobs import HANG, Job, wait_until
 
 from .case import KILL_WAIT, NODE_AGENT, Fault
@@ -61,17 +62,14 @@ while not os.path.exists("judge-node3"):
 """
 
 
-# Prints what nvidia-smi 580.159.04 does about an H200; once /run/lost is there, as where a GPU has fallen off
-# the bus (github.com/NVIDIA/open-gpu-kernel-modules/issues/387).
-NVIDIA_SMI = """#!/bin/bash
+# Once /run/lost is there, fails as where a GPU has fallen off the bus
+# (github.com/NVIDIA/open-gpu-kernel-modules/issues/387).
+NVIDIA_SMI = f"""#!/bin/bash
 if [[ -e /run/lost ]]; then
 	echo "Unable to determine the device handle for GPU0000:17:00.0: Unknown Error"
 	exit 15
 fi
-case $1 in
---list-gpus) echo "GPU 0: NVIDIA H200 (UUID: GPU-$SLURMD_NODENAME)" ;;
-*) echo "GPU-$SLURMD_NODENAME, 0, 0, 143771" ;;
-esac
+{nvidia_smi.script(nvidia_smi.gpu("GPU-$SLURMD_NODENAME"))}
 """
 
 

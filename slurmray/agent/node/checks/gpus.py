@@ -6,10 +6,11 @@ from ... import command_runner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Dict, List, Optional, Tuple
 
     from ..agent_interface import NodeApi
     from ..runtimes.base import Base
+    from . import gpu_health
 
 # Set to `none` in rehearsals on machines without GPUs: skips counting and passing them.
 ACCELERATOR_VARIABLE = "SLURMRAY_ACCELERATOR"
@@ -18,7 +19,7 @@ NVIDIA_SMI_TIMEOUT = 60.0  # seconds
 # Variables of steps whose GPUs Slurm shares among jobs: gres/shard and gres/mps.
 SHARED = ("SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 LOSS_TIMEOUT = 10.0  # seconds; less than the controller waits for the answer
-BUSY = 0.05  # share of a GPU's memory that is worth a warning if others use it; drivers reserve less
+GPUS_NAMED = 4  # at most in one finding
 # For the network between nodes: InfiniBand, Slingshot, gdrcopy, and NVLink between nodes (IMEX channels).
 NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-imex-channels/*")
 
@@ -90,15 +91,16 @@ def _has_mig(node: "NodeApi") -> bool:
 
 def _nvidia(node: "NodeApi", root: str) -> "Optional[List[str]]":
     """UUIDs of the GPUs, since indices differ inside and outside a job's cgroup. None after a finding."""
-    uuids = _mig_devices(node) if _has_mig(node) else _whole_gpus(node)
+    # Where Slurm does not count GPUs, others than the job's may be there.
+    most = None if node.settings["slurm_counts_gpus"] else node.group["gpus_per_node"]
+    uuids = _mig_devices(node) if _has_mig(node) else _whole_gpus(node, most)
     if uuids is None:
         return None
+    uuids = uuids[:most]
     try:  # lists the node's GPUs, whatever the job's cgroup allows
         present = len(os.listdir(os.path.join(root, "proc/driver/nvidia/gpus")))
     except OSError:
         present = 0
-    if not node.settings["slurm_counts_gpus"]:
-        uuids = uuids[: node.group["gpus_per_node"]]
     _check_count(node, len(uuids), present, "nvidia-smi")
     return uuids
 
@@ -124,15 +126,16 @@ def _check_count(node: "NodeApi", count: int, present: int, program: str) -> Non
     node.finding(kind, "GPUs", found, str(wanted), fix)
 
 
-def _nvidia_smi(node: "NodeApi", *options: str) -> "Optional[List[str]]":
-    """The lines that nvidia-smi prints. None, with a finding, where it fails."""
+def _nvidia_smi(node: "NodeApi", *options: str) -> "Optional[str]":
+    """What nvidia-smi prints; "" where it has no GPU. None, with a finding, where it fails."""
     result = node.run(["nvidia-smi", *options], NVIDIA_SMI_TIMEOUT)
-    lines = [row for row in (result.out + result.err).splitlines() if row.strip()]  # its errors are in `out`
     if result.code == 0:
-        return lines
-    if lines and lines[0].startswith("No devices were found"):
-        return []
-    words = [line for line in lines if not line.startswith("GPU")]  # it also lists the GPUs that still work
+        return result.out
+    lines = [row for row in (result.out + result.err).splitlines() if row.strip()]  # its errors are in `out`
+    # It also lists the GPUs that still work, as lines or as XML.
+    words = [line for line in lines if not line.startswith(("GPU", "<", " ", "\t"))]
+    if words and words[0].startswith("No devices were found"):
+        return ""
     found = "nvidia-smi: " + (words[0] if words else result.why)
     fix = "ask the site to repair the driver of %s; until then, leave it out: slurm.exclude" % node.name
     if result.code == 127 and not result.out:
@@ -143,72 +146,78 @@ def _nvidia_smi(node: "NodeApi", *options: str) -> "Optional[List[str]]":
     return None
 
 
-def _whole_gpus(node: "NodeApi") -> "Optional[List[str]]":
-    """UUIDs of the job's GPUs. None, with a finding, where nvidia-smi fails."""
-    fields = "--query-gpu=uuid,index,memory.used,memory.total"
-    lines = _nvidia_smi(node, fields, *_format_and_mask(node))
-    if lines is None:
-        return None
-    rows = [line.split(", ") for line in lines if line.startswith("GPU-")]
-    _check_memory(node, rows)
-    return [row[0] for row in rows]
-
-
-def _format_and_mask(node: "NodeApi") -> "List[str]":
+def _mask(node: "NodeApi") -> "List[str]":
     mask = node.env.get("CUDA_VISIBLE_DEVICES")
-    return ["--format=csv,noheader,nounits", *(["--id=" + mask] if mask else [])]
+    return ["--id=" + mask] if mask else []
 
 
-def _check_memory(node: "NodeApi", rows: "List[List[str]]") -> None:
-    """Warn about GPUs whose memory others use; nothing of the job runs yet.
+def _whole_gpus(node: "NodeApi", most: "Optional[int]") -> "Optional[List[str]]":
+    """UUIDs of GPUs. None, with a finding, where nvidia-smi fails. Records findings about the first `most`."""
+    from . import gpu_health  # imports a parser of XML, which takes milliseconds
 
-    rows: UUID, index, used and entire memory in MiB.
+    output = _nvidia_smi(node, "-q", "-x", *_mask(node))
+    if output is None:
+        return None
+    found, error = gpu_health.parse(output) if output else ([], "")
+    if error:
+        text = "nvidia-smi -q -x: " + error
+        fix = "look at nvidia-smi on %s" % node.name
+        node.finding("warn" if found else "preflight", "GPUs", text, "XML with all GPUs", fix)
+        if not found:
+            return None
+    _check_health(node, found[:most])
+    return [gpu.uuid for gpu in found if gpu.uuid]
+
+
+def _check_health(node: "NodeApi", found: "List[gpu_health.Gpu]") -> None:
+    """Record findings about the GPUs; one for all that have the same fault."""
+    from . import gpu_health
+
+    is_shared = any(name in node.env for name in SHARED)
+    rows: "Dict[gpu_health.Finding, List[str]]" = {}
+    for gpu, index in zip(found, _indices(node, len(found))):
+        name = "GPU%s (%s)" % (index, gpu.uuid or gpu.address)
+        for row in gpu_health.find(gpu, node.name, is_shared):
+            rows.setdefault(row, []).append(name)
+    for (kind, check, text, wanted, fix), names in rows.items():
+        more = ["%d more" % (len(names) - GPUS_NAMED)] if len(names) > GPUS_NAMED else []
+        text = "%s: %s" % (", ".join(names[:GPUS_NAMED] + more), text)
+        if kind == "warn":
+            node.finding(kind, check, text, wanted, fix)
+        else:
+            node.soft_finding(check, text, wanted, fix)
+
+
+def _indices(node: "NodeApi", count: int) -> "List[str]":
+    """Indices of the GPUs that nvidia-smi prints, each after a blank: " 4".
+
+    Its XML has only their order. Empty texts where the mask has UUIDs, or another order or number.
     """
-    if any(name in node.env for name in SHARED):
-        return
-    processes = None
-    for uuid, index, used, entire in (row for row in rows if len(row) == 4):
-        if not (used.isdigit() and entire.isdigit() and int(used) > BUSY * int(entire)):
-            continue
-        if processes is None:
-            query = "--query-compute-apps=gpu_uuid,pid,process_name"
-            processes = node.run(["nvidia-smi", query, "--format=csv,noheader"], NVIDIA_SMI_TIMEOUT)
-        users = []
-        for line in processes.out.splitlines():
-            user, _, process = line.partition(", ")
-            if user == uuid and not processes.code:
-                pid, _, name = process.partition(", ")
-                users.append("%s (pid %s)" % (os.path.basename(name)[:40], pid))
-        found = "GPU %s: %s of %s MiB in use by %s" % (
-            index,
-            used,
-            entire,
-            ", ".join(users[:3]) or "processes that nvidia-smi does not name",
-        )
-        fix = "end them if they are yours, or leave %s out: slurm.exclude" % node.name
-        node.finding("warn", "GPU memory", found, "free, before the job starts", fix)
+    mask = node.env.get("CUDA_VISIBLE_DEVICES") or ",".join(str(index) for index in range(count))
+    indices = [int(index) for index in mask.split(",") if index.isdecimal()]
+    is_known = len(indices) == count and indices == sorted(indices)
+    return [" %d" % index for index in indices] if is_known else [""] * count
 
 
 def _mig_devices(node: "NodeApi") -> "Optional[List[str]]":
     """UUIDs of the job's MIG devices. None, with a finding, where nvidia-smi fails.
 
-    Its --id knows only whole GPUs.
+    Its --id knows only whole GPUs, and its XML has no UUIDs of MIG devices.
     """
-    lines = _nvidia_smi(node, "--list-gpus")
-    if lines is None:
+    output = _nvidia_smi(node, "--list-gpus")
+    if output is None:
         return None
     mask = node.env["CUDA_VISIBLE_DEVICES"].split(",")
-    return [uuid for uuid in mask if any("(UUID: %s)" % uuid in line for line in lines)]
+    return [uuid for uuid in mask if "(UUID: %s)" % uuid in output]
 
 
 def _check_bf16(node: "NodeApi") -> None:
     """Warn about GPUs without bfloat16, i.e. with a compute capability below 8.0."""
     import re
 
-    # Not with the other fields: old drivers answer the entire query with an error about this one.
-    result = node.run(
-        ["nvidia-smi", "--query-gpu=name,compute_cap", *_format_and_mask(node)], NVIDIA_SMI_TIMEOUT
-    )
+    # `nvidia-smi -q` does not have it.
+    options = ["--query-gpu=name,compute_cap", "--format=csv,noheader,nounits", *_mask(node)]
+    result = node.run(["nvidia-smi", *options], NVIDIA_SMI_TIMEOUT)
     for line in sorted(set(result.out.splitlines())):
         name, _, capability = line.partition(",")
         if re.match(r" *[1-7]\.[0-9]+$", capability):

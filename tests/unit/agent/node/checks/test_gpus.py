@@ -11,6 +11,7 @@ from slurmray.agent.node import runtimes
 from slurmray.agent.node.checks import gpus
 from slurmray.agent.node.runtimes import cdi
 from slurmray.agent.node.runtimes.base import Base
+from tests.nvidia_smi import gpu, script
 
 from ...fake_node import FakeNode
 
@@ -44,14 +45,10 @@ def make_node(
     node.program(
         "nvidia-smi",
         f"""echo "$*" >>"{work}/calls"
-case $1 in *compute_cap*) cat "{work}/models" ;; *) echo "{gpu("a")}"; echo "{gpu("b")}" ;; esac""",
+case $1 in *compute_cap*) cat "{work}/models" ;; esac
+{script(gpu("GPU-a"), gpu("GPU-b"))}""",
     )
     return node
-
-
-def gpu(letter: str, index: int = 0, used: int = 0) -> str:
-    """A line of nvidia-smi 580.159.04 about an H200 (recorded; units and UUID are other ones)."""
-    return f"GPU-{letter}, {index}, {used}, 143771"
 
 
 def options(node: FakeNode, runtime: str) -> list[str]:
@@ -149,7 +146,7 @@ GENERATE = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml on node1"
 def podman_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
     """A node with Podman 5.4, the GPUs GPU-b and GPU-a by PCI address, and no CDI specification."""
     node = make_node(tmp_path, "nvidiactl nvidia0 nvidia1")
-    node.program("nvidia-smi", f"echo '{gpu('a')}'; echo '{gpu('b')}'")
+    node.program("nvidia-smi", script(gpu("GPU-a"), gpu("GPU-b")))
     node.program("podman", "echo 5.4.2")
     for address, uuid in (("0000:07:00.0", "GPU-b"), ("0000:0f:00.0", "GPU-a")):
         (tmp_path / "gpus" / address).mkdir(parents=True)
@@ -214,8 +211,8 @@ def test_a_podman_without_cdi(podman_node: FakeNode) -> None:
 
 
 NONE = "echo No devices were found; exit 6"  # 580.159.04 in a job whose cgroup allows no GPU
-ONE = f"echo '{gpu('a')}'"
-THREE = "; ".join(f"echo '{gpu(letter)}'" for letter in "abc")
+ONE = script(gpu("GPU-a"))
+THREE = script(gpu("GPU-a"), gpu("GPU-b"), gpu("GPU-c"))
 
 
 @pytest.mark.parametrize(
@@ -298,11 +295,11 @@ REPAIR = "ask the site to repair the driver of node1; until then, leave it out: 
         ),
         # A GPU that has fallen off the bus, beside one that works.
         pytest.param(
-            f"{ONE}; echo '{LOST}' >&2; exit 15",
+            f"{ONE}\necho '{LOST}' >&2; exit 15",
             f"nvidia-smi: {LOST}",
             id="lost-GPU",
         ),
-        pytest.param("exit 255", "nvidia-smi: nvidia-smi --query-gpu", id="no-words"),
+        pytest.param("exit 255", "nvidia-smi: nvidia-smi -q exited with 255", id="no-words"),
     ],
 )
 def test_nvidia_smi_that_fails(tmp_path: Path, program: str, found: str) -> None:
@@ -358,27 +355,100 @@ def test_nvidia_smi_that_is_not_in_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"])
 def test_gpu_memory_that_others_use(tmp_path: Path, name: str) -> None:
     """As seen on an H200 with driver 580.159.04. Sharing a GPU is what shards and MPS are for."""
-    node = make_node(tmp_path, "nvidiactl", {name: "2"} if name else {})
-    lines = f"echo '{gpu('a', 4, 121856)}'; echo '{gpu('b', 5, 451)}'"
-    rows = ("GPU-b, 812, Xorg", "GPU-a, 4711, /opt/torch/.venv/bin/python3", "GPU-a, 4712, [Not Found]")
-    apps = "; ".join(f"echo '{row}'" for row in rows)
-    node.program("nvidia-smi", f"case $1 in *compute-apps*) {apps} ;; *) {lines} ;; esac")
+    node = make_node(
+        tmp_path, "nvidiactl", {"CUDA_VISIBLE_DEVICES": "4,5", **({name: "2"} if name else {})}
+    )
+    users = [(4711, "/opt/torch/.venv/bin/python3"), (4712, "[Not Found]")]
+    busy, idle = gpu("GPU-a", 121856, users), gpu("GPU-b", 451, [(812, "Xorg")])
+    node.program("nvidia-smi", script(busy, idle))
     options(node, "none")
-    found = "GPU 4: 121856 of 143771 MiB in use by python3 (pid 4711), [Not Found] (pid 4712)"
+    found = "GPU 4 (GPU-a): 121856 of 143771 MiB in use by python3 (pid 4711), [Not Found] (pid 4712)"
     fix = "end them if they are yours, or leave node1 out: slurm.exclude"
     row = ("warn", "GPU memory", found, "free, before the job starts", fix)
     assert node.findings == ([] if name else [row])
-    assert len(node.commands) == (1 if name else 2)
+    assert node.commands == [["nvidia-smi", "-q", "-x", "--id=4,5"]]
 
 
 def test_gpu_memory_without_a_process(tmp_path: Path) -> None:
     """E.g. of a container with a PID namespace of its own, or of a process that is no longer there."""
     node = make_node(tmp_path, "nvidiactl")
-    lines = f"echo '{gpu('a', 0, 90000)}'; echo 'GPU-b, 1, [N/A], [N/A]'"
-    node.program("nvidia-smi", f"case $1 in *compute-apps*) echo failed; exit 9 ;; *) {lines} ;; esac")
+    node.program("nvidia-smi", script(gpu("GPU-a", 90000), gpu("GPU-b", "N/A")))
     options(node, "none")
     ((_, _, found, _, _),) = node.findings
-    assert found == "GPU 0: 90000 of 143771 MiB in use by processes that nvidia-smi does not name"
+    assert (
+        found == "GPU 0 (GPU-a): 90000 of 143771 MiB in use by processes that nvidia-smi does not name"
+    )
+
+
+FAILED = {"remapped_rows/remapped_row_failure": "Yes"}
+
+
+@pytest.mark.parametrize(
+    ("mask", "names"),
+    [
+        ("4,5,6", "GPU 4 (GPU-0), GPU 6 (GPU-2)"),
+        ("", "GPU 0 (GPU-0), GPU 2 (GPU-2)"),
+        ("GPU-0,GPU-1,GPU-2", "GPU (GPU-0), GPU (GPU-2)"),
+        ("6,5,4", "GPU (GPU-0), GPU (GPU-2)"),
+        ("4,5,6,7", "GPU (GPU-0), GPU (GPU-2)"),
+    ],
+)
+def test_gpus_with_the_same_fault_are_one_finding(tmp_path: Path, mask: str, names: str) -> None:
+    """With the index that nvidia-smi knows the GPU by, where that is certain."""
+    node = make_node(tmp_path, "nvidiactl", {"CUDA_VISIBLE_DEVICES": mask})
+    node.group["gpus_per_node"] = 3
+    each = [gpu(f"GPU-{index}", values={} if index == 1 else FAILED) for index in range(3)]
+    node.program("nvidia-smi", script(*each))
+    assert options(node, "docker") == ["--gpus", '"device=GPU-0,GPU-1,GPU-2"']
+    found = f"{names}: remapped_row_failure: Yes"
+    fix = "ask the site to replace the GPU; until then, leave node1 out: slurm.exclude"
+    assert node.findings == [("preflight", "GPU health", found, "No", fix)]
+
+
+def test_a_finding_names_some_of_many_gpus(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "nvidiactl")
+    node.group["gpus_per_node"] = 8
+    node.program("nvidia-smi", script(*(gpu(f"GPU-{index}", values=FAILED) for index in range(8))))
+    options(node, "none")
+    ((_, _, found, _, _),) = node.findings
+    assert found.startswith("GPU 0 (GPU-0), GPU 1 (GPU-1), GPU 2 (GPU-2), GPU 3 (GPU-3), 4 more: remapped")
+
+
+@pytest.mark.parametrize(("preflight", "kinds"), [("fail", ["preflight"]), ("warn", ["warn"]), ("none", [])])
+def test_preflight_decides_about_faults_of_gpus(tmp_path: Path, preflight: str, kinds: list[str]) -> None:
+    node = make_node(tmp_path, "nvidiactl")
+    node.settings["preflight"] = preflight  # type: ignore[typeddict-item]
+    node.program("nvidia-smi", script(gpu("GPU-a"), gpu("GPU-b", values=FAILED)))
+    options(node, "none")
+    assert [finding[0] for finding in node.findings] == kinds
+
+
+def test_gpus_that_are_not_the_job_s_may_be_faulty(tmp_path: Path) -> None:
+    """Where Slurm counts none, the job takes the first ones."""
+    node = make_node(tmp_path, "nvidiactl")
+    node.settings["slurm_counts_gpus"] = False
+    node.program("nvidia-smi", script(gpu("GPU-a"), gpu("GPU-b"), gpu("GPU-c", values=FAILED)))
+    assert options(node, "docker") == ["--gpus", '"device=GPU-a,GPU-b"']
+    assert node.findings == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "rows"),
+    [
+        ("-10", [("warn", "nvidia-smi -q -x: no element found"), ("preflight", "1 seen by nvidia-smi")]),
+        ("10", [("preflight", "nvidia-smi -q -x: no element found")]),
+        ("2", [("preflight", "nvidia-smi -q -x: no element nvidia_smi_log")]),
+        ("0", [("preflight", "0 seen by nvidia-smi")]),
+    ],
+)
+def test_xml_that_breaks_off(tmp_path: Path, lines: str, rows: list[tuple[str, str]]) -> None:
+    node = make_node(tmp_path, "nvidiactl")
+    node.program("nvidia-smi", f"({script(gpu('GPU-a'), gpu('GPU-b'))}) | head -n {lines}")
+    options(node, "none")
+    assert len(node.findings) == len(rows)
+    for finding, (kind, found) in zip(node.findings, rows, strict=True):
+        assert (finding[0], finding[1]) == (kind, "GPUs")
+        assert finding[2].startswith(found)
 
 
 def test_nvidia_smi_has_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,7 +536,7 @@ def test_a_gpu_that_slurm_gave_and_the_node_lacks(tmp_path: Path, index: str) ->
 def test_gpus_of_nvidia_that_slurm_does_not_count(tmp_path: Path, there: int, passed: str) -> None:
     node = make_node(tmp_path, "nvidiactl")
     node.settings["slurm_counts_gpus"] = False
-    node.program("nvidia-smi", "; ".join(f"echo '{gpu(str(number))}'" for number in range(there)))
+    node.program("nvidia-smi", script(*(gpu(f"GPU-{number}") for number in range(there))))
     assert options(node, "docker") == ["--gpus", f'"device={passed}"']
     assert [finding[2] for finding in node.findings] == (["1 seen by nvidia-smi"] if there == 1 else [])
 
