@@ -78,7 +78,7 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
     fix = f"set it in os.environ first, or the job ends with {ExitCode.CONFIG}"
     unset = remarks.unset_variables(plan.spec, clean_environment(os.environ))
     known = remarks.remarks(plan, is_submitted_here)
-    return [*known, *(f"env.{name} is not set here: {fix}" for name in unset)]
+    return [*known, *(f"{field} is not set here: {fix}" for field in unset)]
 
 
 def submit(spec: JobSpec | str | Path, *, profile: str | None = None) -> Job:
@@ -122,7 +122,7 @@ def submit_script(
         folder = host.prepare_folder(profile.submit_folder(), spec.sync)
         # sbatch takes the others from the login shell there.
         environment = clean_environment(os.environ)
-        variables = {name: environment[name] for name in spec.env_from_submitter if name in environment}
+        variables = {name: environment[name] for name in spec.submitter_variables if name in environment}
     submitted = slurm_commands.sbatch(*arguments, text=script, host=host, folder=folder, variables=variables)
     messages = [f"job {submitted.number}: {submitted.message}"] if submitted.message else []
     gpus = sum(

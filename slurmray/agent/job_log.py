@@ -9,7 +9,7 @@ from . import background_io, paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
 VERSION = 1
 TABLE_WIDTHS = (16, 17)  # minimum width of the first two columns
@@ -45,6 +45,7 @@ class JobLog:
 
     def __init__(self, started: float) -> None:
         self.started = started
+        self.observer: "Optional[Callable[[str, Dict[str, Any]], None]]" = None  # gets each event
         self._path = ""
         self._early = ""  # events from before there is a run directory
         self._writer = background_io.CallQueue()
@@ -60,6 +61,8 @@ class JobLog:
         if line:
             self.write(line)
         self._record(event_line(name, fields))
+        if self.observer:
+            self.observer(name, fields)
 
     def _record(self, text: str) -> None:
         path = self._path

@@ -55,8 +55,8 @@ class Rendered(NamedTuple):
 
     def warn_of_unset(self) -> None:
         """Warn about variables that the job takes from the submitter and that are not set."""
-        for name in unset_variables(self.spec, os.environ, self.target.own_variables):
-            message = f"env.{name} is not set in your environment; export it before {self.target.submitting}"
+        for field in unset_variables(self.spec, os.environ, self.target.own_variables):
+            message = f"{field} is not set in your environment; export it before {self.target.submitting}"
             click.echo(message, err=True)
 
     def show_remarks(self) -> None:

@@ -25,11 +25,12 @@ _SECRET = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(
 def unset_variables(
     spec: JobSpec, environment: Mapping[str, str], own: tuple[str, ...] = ("SLURM_",)
 ) -> list[str]:
-    """Return the variables that the job takes from the submitter and that are not set.
+    """Return the fields of variables that the job takes from the submitter and that are not set.
 
     own: beginnings of those that the job sets itself, by default those of Slurm.
     """
-    return [name for name in spec.env_from_submitter if name not in environment and not name.startswith(own)]
+    fields = spec.submitter_variables
+    return [fields[name] for name in fields if name not in environment and not name.startswith(own)]
 
 
 def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:

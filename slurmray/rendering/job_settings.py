@@ -79,6 +79,7 @@ def _settings(plan: Plan, render_again: str, only_checks: bool) -> shape.Setting
             # With requeue.exit_code, a trainer may request another attempt on stop.signal. scancel must not.
             "cancel_signal": "TERM" if spec.requeue.exit_code else spec.stop.signal,
         },
+        "notify": None if only_checks else _notify(spec),
         "timeouts": {"ready": spec.ray.ready_timeout, "heartbeat": spec.heartbeat_timeout},
         "watch": {
             "interval": spec.watch.interval,
@@ -119,6 +120,11 @@ def _group(component: Component, spec: JobSpec) -> shape.Group:
         "gpus_per_node": spec.ray.gpus_per_node or component.gpus,
         "cpus_per_node": component.cpus_per_task or 0,
     }
+
+
+def _notify(spec: JobSpec) -> shape.Notify | None:
+    notify = spec.notify
+    return {"variable": notify.variable, "on": [*notify.on]} if notify else None
 
 
 def _container(spec: JobSpec) -> shape.Container:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from slurmray.spec.container import Container
-    from slurmray.spec.job_spec import Checks, Network, Requeue, Restart, Stop, Watch
+    from slurmray.spec.job_spec import Checks, Network, Notify, Requeue, Restart, Stop, Watch
     from slurmray.spec.prepare_and_services import Prepare, Service
     from slurmray.spec.preset import Preset
     from slurmray.spec.ray_section import Ray
@@ -44,5 +44,6 @@ class JobFields(TypedDict, total=False):
     heartbeat_timeout: int | None
     requeue: Requeue | Section | None
     watch: Watch | Section | None
+    notify: Notify | Section | None
     sync: Sequence[str] | None
     include: Sequence[str] | str | None

@@ -33,6 +33,7 @@ from slurmray.spec.types import (
     MAX_VARIABLES,
     Count,
     EnvName,
+    EnvReference,
     Integer,
     Line,
     Program,
@@ -184,6 +185,30 @@ class Watch(Model):
         return value
 
 
+class Notify(Model):
+    """A webhook that gets notices of the job, e.g. of Slack: see docs/guides/jobs.md."""
+
+    url: EnvReference
+    """`env:NAME`: the variable that has the webhook's URL when you submit. The script has only its name."""
+    on: list[Literal["start", "stall", "loss", "end"]] = Field(default=["start", "stall", "loss", "end"])
+    """Moments. start: the trainer starts; stall: it no longer gets anywhere, see watch.stall.
+
+    loss: a node is lost or set aside, or a restart begins. end: the job ends.
+    """
+
+    @field_validator("on")
+    @classmethod
+    def _check_on(cls, value: list[str]) -> list[str]:
+        if not value:
+            raise ValueError("is empty; leave notify out")
+        return value
+
+    @property
+    def variable(self) -> str:
+        """The variable that has the URL."""
+        return self.url.removeprefix("env:")
+
+
 def _check_below(path: str) -> str:
     if path[0] in "/~" or ".." in PurePosixPath(path).parts:
         raise ValueError(f"{path} is not below the current folder; go to one above both")
@@ -266,6 +291,7 @@ class JobSpec(Model):
     """
     requeue: Requeue = Field(default_factory=Requeue)
     watch: Watch = Field(default_factory=Watch)
+    notify: Notify | None = None
     sync: list[Annotated[Line, AfterValidator(_check_below)]] = Field(default=[])
     """Files and folders to copy to the cluster before a job is submitted there, with `host` in a profile.
 
@@ -491,6 +517,14 @@ class JobSpec(Model):
     def env_from_submitter(self) -> list[str]:
         """Names in `env` with the submitter's value."""
         return [name for name, value in self.env.items() if value is None]
+
+    @property
+    def submitter_variables(self) -> dict[str, str]:
+        """The variables that the job takes from its submitter -> their fields, for messages."""
+        fields = {name: f"env.{name}" for name in self.env_from_submitter}
+        if self.notify:
+            fields.setdefault(self.notify.variable, f"notify.url: {self.notify.variable}")
+        return fields
 
     @property
     def ray_nodes(self) -> int:

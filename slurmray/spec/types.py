@@ -153,6 +153,16 @@ def _check_env_name(value: str) -> str:
     return value
 
 
+def _check_env_reference(value: str) -> str:
+    if not re.fullmatch(f"env:{_ENV_NAME}", value):
+        # Without the value, which may be the secret.
+        raise ValueError(
+            "expected env:NAME, e.g. env:SLACK_WEBHOOK, the variable that has the URL: the URL is a secret, and "
+            "would be in the script"
+        )
+    return value
+
+
 def _check_absolute(value: str) -> str:
     if not value.startswith(("/", "$")):  # a variable is expanded on the nodes
         raise ValueError(f"expected an absolute path, got {shown(value)}")
@@ -252,6 +262,7 @@ Where = Annotated[
 ]
 ItemName = Annotated[str, AfterValidator(_check_item_name), pattern(f"^{_ITEM_NAME}$")]
 EnvName = Annotated[str, AfterValidator(_check_env_name), pattern(f"^{_ENV_NAME}$")]
+EnvReference = Annotated[str, AfterValidator(_check_env_reference), pattern(f"^env:{_ENV_NAME}$")]
 AbsolutePath = Annotated[str, AfterValidator(check_text), AfterValidator(_check_absolute), pattern("^[/$]")]
 Command = Annotated[list[Text] | Text, BeforeValidator(_parse_command)]
 Program = Annotated[list[Text] | Text | None, BeforeValidator(_parse_program)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -147,6 +149,55 @@ def test_token_and_secrets_cannot_be_read(podman_cluster: SlurmCluster, jobs: Jo
         text = file.read_text(errors="replace")
         assert token not in text, file
         assert secret not in text, file
+
+
+# Prints its port, then each request: path and body.
+WEBHOOK = """
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.send_response(200)
+        self.end_headers()
+        print(self.path, body, flush=True)
+server = http.server.HTTPServer(("", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+def test_notices(podman_cluster: SlurmCluster, jobs: Jobs, tmp_path: Path) -> None:
+    """They reach a server on another host; nobody else learns the URL."""
+    secret = "T0-secret-of-the-webhook"
+    # This machine's Python, in the network namespace of the host.
+    enter = ["nsenter", "-t", str(podman_cluster.pids["login"]), "-n", "setpriv", "--pdeathsig=KILL"]
+    received = tmp_path / "received"
+    with received.open("w") as out, subprocess.Popen([*enter, sys.executable, "-c", WEBHOOK], stdout=out) as hook:
+        try:
+            wait_until(lambda: "\n" in received.read_text(), received.read_text)
+            url = f"http://login:{received.read_text().strip()}/{secret}"
+            command = "env; echo up; until [[ -e go ]]; do sleep 0.1; done; exit 3"
+            spec = TWO + "name: verl\nnotify: {url: env:HOOK}\nsetup: env >setup-$SLURMD_NODENAME\n"
+            number = jobs.submit(spec, ["bash", "-c", command], [f"--export=ALL,HOOK={url}"])
+            jobs.wait_for(number, "\nup\n")
+            for host in ("node1", "node2"):
+                processes = podman_cluster.run(["ps", "-eo", "args"], host=host).stdout
+                assert "ray" in processes
+                assert secret not in processes
+            (jobs.folder / "go").touch()
+            job = jobs.wait_end(number)
+        finally:
+            hook.kill()
+    assert job.code == "3:0", job.log
+    _, *posts = received.read_text().splitlines()
+    paths, notices = zip(*(post.split(" ", 1) for post in posts), strict=True)
+    assert set(paths) == {f"/{secret}"}
+    first, last = map(json.loads, notices)
+    assert first["text"] == f"job {number} verl: the trainer starts on 2 nodes, node[1-2]"
+    assert (last["event"], last["exit_code"], last["job"]) == ("end", 3, str(number))
+    files = [path for path in jobs.folder.rglob("*") if path.is_file()]
+    assert {"events.jsonl", "generated.sh", "setup-node2"} <= {path.name for path in files}
+    assert [path for path in files if secret in path.read_text(errors="replace")] == []
 
 
 @pytest.mark.full

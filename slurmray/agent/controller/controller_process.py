@@ -24,9 +24,10 @@ from .state import Requests
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import Any, Dict, List, Optional
 
-    from ..wire.settings import Job
+    from ..wire.settings import Job, Settings
+    from .notices import Webhook
 
 SLURMCTLD_WAIT = 600.0  # seconds until a restart is tried without an answer of slurmctld
 
@@ -45,7 +46,9 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     requests = Requests()
     turns = _catch_signals(requests)
     job: "Optional[Job]" = None
+    webhook: "Optional[Webhook]" = None
     try:
+        webhook = _open_webhook(settings, log)
         parts = allocation.find_components(settings, nodes)
         job = allocation.make_job(settings, parts, started, log)
         run_directory.begin(job, settings, log)
@@ -67,21 +70,34 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
         traceback.print_exc()
         what = "%s: %s. Please report it with the lines above" % (type(error).__name__, error)
         outcome = _make_outcome(job_errors.JobError("internal", what), requests)
-    log.event(
-        "end",
-        exit_code=outcome.code,
-        source=outcome.source,
-        kind=outcome.kind,
-        node=outcome.node,
-        text=outcome.text,
-    )
+    end: "Dict[str, Any]" = {
+        "exit_code": outcome.code,
+        "source": outcome.source,
+        "kind": outcome.kind,
+        "node": outcome.node,
+        "text": outcome.text,
+    }
+    is_stopping = requests.is_stopping  # then Slurm kills this process soon, and the record comes first
+    if webhook and not is_stopping:
+        webhook.finish(end)  # before the log's last line: it may write one
+    log.event("end", **end)
     files.finish(job_log.FLUSH_SECONDS)
     log.finish()
+    if webhook and is_stopping:
+        webhook.finish(end)
     if job and script_parts.has_function(text, "site_epilogue"):
         argv = script_parts.story_command(text, "site_epilogue", job["run_dir"], str(outcome.code))
         _run_epilogue(argv, job["run_dir"])
     signals.ignore()
     return outcome.code
+
+
+def _open_webhook(settings: "Settings", log: job_log.JobLog) -> "Optional[Webhook]":
+    if not settings["notify"]:
+        return None
+    from . import notices
+
+    return notices.open_webhook(settings["notify"], settings["env_from_submitter"], os.environ, log)
 
 
 def _await_slurmctld(requests: Requests, turns: loop.Loop, log: job_log.JobLog) -> None:

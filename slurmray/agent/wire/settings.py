@@ -28,6 +28,12 @@ if TYPE_CHECKING:
         signal: str  # "TERM"
         cancel_signal: str  # after scancel
 
+    class Notify(TypedDict):
+        """The job spec's `notify`."""
+
+        variable: str  # of the submitter; it has the webhook's URL
+        on: List[str]  # "start", "stall", "loss", "end"
+
     class Mount(TypedDict):
         """A bind mount."""
 
@@ -148,6 +154,7 @@ if TYPE_CHECKING:
         restart: Restart
         requeue: Requeue
         stop: Stop
+        notify: Optional[Notify]
         timeouts: Timeouts
         watch: Watch
         container: Container

@@ -45,6 +45,7 @@ FIXES = {
     "container.runtime": "dstack runs containers with Docker; set it to auto",
     "network.family": "dstack chooses the addresses of the nodes; set it to auto",
     "ray.head": "under dstack all nodes offer the same; leave ray.head out",
+    "notify": "dstack sends no notices; leave notify out",
     "sync": "dstack copies files by its own `files`; leave sync out",
     "spares": "dstack replaces no nodes; leave spares out",
     "on_node_loss": "dstack ends a run when it loses a node; set it to fail",

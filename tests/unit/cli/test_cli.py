@@ -414,6 +414,8 @@ def test_a_variable_that_is_not_exported_is_named() -> None:
     assert (done.returncode, done.stderr.splitlines()[1:3]) == (0, warnings)
     assert "sbatch generated.sh" in done.stderr.splitlines()[3]
     script = Path("generated.sh").read_text()
+    (line,) = run("check", "--set=notify.url=env:HOOK", HERE="").stderr.splitlines()[:1]
+    assert line == f"notify.url: HOOK{warnings[0].removeprefix('env.NOT_HERE')}"
     to_stdout = run(*args, "-o", "-", HERE="")
     assert to_stdout.stderr.splitlines() == warnings
     all_there = run(*args, "-o", "-", HERE="1", NOT_HERE="2", NOR_HERE="3")

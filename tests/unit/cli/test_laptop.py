@@ -47,10 +47,13 @@ def command(tmp_path: Path, name: str, text: str) -> None:
 
 
 @ssh.needs_rsync
-def test_submit(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("field", ["env: {KEY: null}", "notify: {url: env:KEY, on: [end]}"])
+def test_submit(
+    home: Path, field: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("KEY", "it's secret")
     Path("train.py").write_text("pass\n")
-    Path("job.yaml").write_text("sync: [train.py]\nenv: {KEY: null}\nslurm: {mem: 1G}\n")
+    Path("job.yaml").write_text(f"sync: [train.py]\n{field}\nslurm: {{mem: 1G}}\n")
     code, out, err = main(["submit", "job.yaml"], capsys)
     assert (code, out.partition(":")[0]) == (0, "submitted job 7 on login, slurmray"), err
     assert (home / "sbatch").read_text() == f"{home}/runs/a\nit's secret\n--parsable\n"

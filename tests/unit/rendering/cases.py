@@ -138,6 +138,7 @@ MARKED: dict[str, Any] = {
     "heartbeat_timeout": 8642014,
     "requeue": {"max": 8642011, "exit_code": 249},
     "watch": {"interval": 8642031, "stall": 8642032, "action": "restart", "progress": "marked-progress"},
+    "notify": {"url": "env:Zmark_webhook", "on": ["end"]},
 }
 MARKS = ("Zmark", "zmark", "8642", "58644", "QUIT")
 

@@ -100,6 +100,13 @@ def test_values_of_the_settings() -> None:
     assert service["run"] == ["bash", "-c", "b"]
 
 
+def test_a_check_of_nodes_sends_no_notices() -> None:
+    spec = JobSpec.model_validate({"notify": {"url": "env:HOOK", "on": ["end"]}})
+    assert make_settings(plan_of(spec), "again")["notify"] == {"variable": "HOOK", "on": ["end"]}
+    assert make_settings(plan_of(spec), "again", only_checks=True)["notify"] is None
+    assert settings(notify={"url": "env:HOOK"})["env_from_submitter"] == []
+
+
 def test_the_heartbeat_timeout() -> None:
     assert settings()["timeouts"]["heartbeat"] == 25
     assert settings(heartbeat_timeout=120)["timeouts"]["heartbeat"] == 120

@@ -261,6 +261,27 @@ def test_a_variable_as_known_in_the_job() -> None:
     assert spec(env={"SLURM_JOB_ID": None}).env_from_submitter == ["SLURM_JOB_ID"]
 
 
+@pytest.mark.parametrize(
+    "url", ["https://hooks.slack.com/services/T0-secret", "T0-secret", "$T0-secret", "env:T0-secret", "env:", ""]
+)
+def test_the_url_of_a_webhook_is_not_in_the_job_spec(url: str) -> None:
+    text = refusal(notify={"url": url})
+    assert text.startswith("notify.url: expected env:NAME, e.g. env:SLACK_WEBHOOK, ")
+    assert "secret-" not in text
+    assert "T0" not in text
+
+
+def test_notices() -> None:
+    job = spec(notify={"url": "env:HOOK"}, env={"KEY": None, "HOOK": None})
+    assert job.submitter_variables == {"KEY": "env.KEY", "HOOK": "env.HOOK"}
+    assert spec(notify={"url": "env:HOOK"}).submitter_variables == {"HOOK": "notify.url: HOOK"}
+    assert job.notify
+    assert job.notify.on == ["start", "loss", "end"]
+    assert refusal(notify={"url": "env:HOOK", "on": []}) == "notify.on: is empty; leave notify out"
+    assert refusal(notify={"on": ["end"]}) == "notify.url: is required"
+    assert "expected start, loss or end, got 'stall'" in refusal(notify={"url": "env:A", "on": ["stall"]})
+
+
 @pytest.mark.parametrize(("time", "lead"), [("1:00", 60), ("2", 120), ("0-00:01", 61)])
 def test_a_warning_before_the_start(time: str, lead: int) -> None:
     assert "is not less than slurm.time" in refusal(slurm={"time": time}, stop={"lead": lead})
