@@ -137,7 +137,7 @@ MARKED: dict[str, Any] = {
     "restart": {"max": 8642016, "window": 8642017, "exit_codes": [248], "grace": 8642018, "min_nodes": 18642},
     "heartbeat_timeout": 8642014,
     "requeue": {"max": 8642011, "exit_code": 249},
-    "watch": {"interval": 8642031, "stall": 8642032, "action": "restart", "progress": "marked-progress"},
+    "watch": {"interval": 8642031, "stall": 8642032, "action": "restart", "progress": "zmark_progress"},
     "notify": {"url": "env:Zmark_webhook", "on": ["end"]},
 }
 MARKS = ("Zmark", "zmark", "8642", "58644", "QUIT")

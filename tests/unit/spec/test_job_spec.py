@@ -276,7 +276,7 @@ def test_notices() -> None:
     assert job.submitter_variables == {"KEY": "env.KEY", "HOOK": "env.HOOK"}
     assert spec(notify={"url": "env:HOOK"}).submitter_variables == {"HOOK": "notify.url: HOOK"}
     assert job.notify
-    assert job.notify.on == ["start", "loss", "end"]
+    assert job.notify.on == ["start", "stall", "loss", "end"]
     assert refusal(notify={"url": "env:HOOK", "on": []}) == "notify.on: is empty; leave notify out"
     assert refusal(notify={"on": ["end"]}) == "notify.url: is required"
     assert "expected start, loss or end, got 'stall'" in refusal(notify={"url": "env:A", "on": ["stall"]})

@@ -23,7 +23,7 @@ from tests.unit.test_events import example
 from ..simulation import RecordedLog
 from .test_controller_process import Job
 
-ALL = ["start", "loss", "end"]
+ALL = ["start", "stall", "loss", "end"]
 SECRET = "T0-secret-B1"
 SILENCE = 0  # in place of a status: no answer
 
@@ -156,6 +156,11 @@ def make(*events: tuple[str, dict[str, Any]], on: list[str] | None = None) -> li
             "job 7 verl: spare node gpu-3 joins Ray in place of gpu-2",
         ),
         ([("set_aside", {"node": "gpu-3", "text": "z"})], "loss", "job 7 verl: set aside: gpu-3: z"),
+        (
+            [("stall", {"number": 1, "text": "no output for 30 min", "folder": "/r/logs/stall-1"})],
+            "stall",
+            "job 7 verl: stalled: no output for 30 min; see /r/logs/stall-1",
+        ),
         ([end(0)], "end", "job 7 verl: done: trainer exited with 0"),
         ([end(3)], "end", "job 7 verl: done: trainer exited with 3; for the cause: slurmray why 7"),
         ([end(143, "slurm", "stopped by Slurm")], "end", "job 7 verl: stopped by Slurm"),
