@@ -83,10 +83,12 @@ class Nvidia:
             elif line.strip():
                 errors.append(line.strip())
         if result.code == 0 and len(rows) == len(self._node.gpus):
-            errors = []
-        elif result.code == command_runner.TIMEOUT or not errors:
-            errors = [result.why]
-        return [rows.get(uuid, {}) for uuid in self._node.gpus], errors[0] if errors else ""
+            error = ""
+        elif result.code == command_runner.TIMEOUT:
+            error = "nvidia-smi does not answer"
+        else:
+            error = errors[0] if errors else "nvidia-smi lists %d of %d" % (len(rows), len(self._node.gpus))
+        return [rows.get(uuid, {}) for uuid in self._node.gpus], error
 
     def _run(self) -> "command_runner.Result":
         node = self._node

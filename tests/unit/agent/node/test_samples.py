@@ -16,8 +16,8 @@ from slurmray.agent.node.runtimes import limits
 from ..fake_node import FakeNode
 
 # Lines of nvidia-smi with the values of an H200 under load, driver 580 (their format: recorded with 580.159.04).
-BUSY = "GPU-a, 100, 99824, 660.32, 1755, 61, 143771, 0x0000000000000004, 0, 0, 16"
-IDLE = "GPU-b, 0, 4, 80.11, 345, 33, 143771, 0x0000000000000001, 0, 0, 16"
+BUSY = "GPU-a, 100, 99824, 660.32, 1755, 61, 143771, 700.00, 0x0000000000000004, 0, 0, 16"
+IDLE = "GPU-b, 0, 4, 80.11, 345, 33, 143771, 700.00, 0x0000000000000001, 0, 0, 16"
 
 
 def make_node(folder: Path, nvidia_smi: str) -> FakeNode:
@@ -69,12 +69,12 @@ def test_fields_that_an_old_driver_does_not_know(tmp_path: Path) -> None:
         """for field in clocks_event_reasons.active remapped_rows.uncorrectable; do
 case $1 in *$field*) printf 'Field "%s" is not a valid field to query.\\n\\n' $field; exit 2 ;; esac
 done
-case $1 in *clocks_throttle_reasons.active*) echo "GPU-a, 7, 1, [N/A], 2, 3, 10, 0x8, 0, 16" ;; esac
-echo "GPU-b, [Unknown Error], 1, 5, 2, 3, 10, 0x0, 0, 16\"""",
+case $1 in *clocks_throttle_reasons.active*) echo "GPU-a, 7, 1, [N/A], 2, 3, 10, 20, 0x8, 0, 16" ;; esac
+echo "GPU-b, [Unknown Error], 1, 5, 2, 3, 10, 20, 0x0, 0, 16\"""",
     )
     use, (_, first, _) = sample(node, 2)
     assert (use["gpu"], use["power"], use["slowed"]) == (7, 5, 0)
-    assert first["states"][0] == {"memory_total": 10, "throttle": 8, "ecc_errors": 0, "link_width": 16}
+    assert first["states"][0] == {"memory_total": 10, "power_limit": 20, "throttle": 8, "ecc_errors": 0, "link_width": 16}
     assert len((tmp_path / "queries").read_text().splitlines()) == 4, "asked once without them"
 
 
@@ -85,10 +85,10 @@ echo "GPU-b, [Unknown Error], 1, 5, 2, 3, 10, 0x0, 0, 16\"""",
             f'echo "{BUSY}"; echo "Unable to determine the device handle for GPU0000:17:00.0: Unknown Error"; exit 15',
             "Unable to determine the device handle for GPU0000:17:00.0: Unknown Error",
         ),
-        ("exit 3", "nvidia-smi --query-gpu"),
+        ("exit 3", "nvidia-smi lists 0 of 2"),
         ("printf 'a\\033[31m\\n'; exit 9", "a [31m"),
-        ("exec sleep 100", "does not answer"),
-        (f'echo "{BUSY}"', "nvidia-smi --query-gpu"),
+        ("exec sleep 100", "nvidia-smi does not answer"),
+        (f'echo "{BUSY}"', "nvidia-smi lists 1 of 2"),
     ],
 )
 def test_gpus_that_cannot_be_read(
@@ -113,11 +113,12 @@ def test_gpus_of_amd(tmp_path: Path) -> None:
         device / "mem_info_vram_used": f"{8 << 30}\n",
         device / "mem_info_vram_total": f"{64 << 30}\n",
         hwmon / "power1_average": "213000000\n",
+        hwmon / "power1_cap": "750000000\n",
         hwmon / "freq1_input": "1700000000\n",
     }.items():
         path.write_text(text)
     (gpu,), error = gpu_samples.reader(node, str(tmp_path))()
-    expected = {"utilization": 93, "memory": 8192, "memory_total": 65536, "power": 213, "clock": 1700}
+    expected = {"utilization": 93, "memory": 8192, "memory_total": 65536, "power": 213, "power_limit": 750, "clock": 1700}
     assert (gpu, error) == ({**expected, "temperature": None}, "")
 
 
