@@ -18,6 +18,7 @@ import slurmray
 from slurmray import cli, history
 from slurmray.agent import ray_logs
 from slurmray.errors import SlurmError, UsageError
+from slurmray.slurm import slurm_commands
 
 from ..cli.command_line import main
 from ..test_events import event_line
@@ -122,6 +123,7 @@ def test_what_the_nodes_use(
     running: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of the last attempt of a job that runs, with the trainer's last line."""
+    monkeypatch.setenv("MORE", "ExitCode=0:0")
     now = time.time()
     nodes = {
         "gpu-1": {"gpu": 96, "lowest": 91, "idlest": 2, "gpu_memory": 70, "age": 3},
@@ -131,13 +133,16 @@ def test_what_the_nodes_use(
     usage.write_text(json.dumps({"v": 1, "time": now, "output": now - 90, "nodes": nodes}))
     (tmp_path / "log").write_text("step 40\rstep 41\n[slurmray  3.0 s] set aside: gpu-9: x\n\n")
     history.remember(history.Run(7, "a", None, str(tmp_path), "runs", 1.0, 1, 8, None))
-    lines = main(["status", "7"], capsys)[1].splitlines()
+    code, out, err = main(["status", "7"], capsys)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
     assert "  GPUs 90 % busy; their memory 70 % full" in lines
     assert "  gpu-2: GPU 7 has been at 0 % for 12 min" in lines
     (last,) = [line for line in lines if line.startswith("  last output ")]
     assert last.endswith(" ago: step 41")
     assert json.loads(main(["status", "7", "--json"], capsys)[1])["utilization"]["gpu-2"]["idle"] == 720
     assert job().utilization()["gpu-1"].gpu == 96
+    monkeypatch.setattr(slurm_commands, "squeue", lambda *_: {7: "RUNNING"})
     header, row = main(["list"], capsys)[1].splitlines()
     assert (header.split()[6], row.split()[6:8]) == ("BUSY", ["90", "%"])
     usage.write_text("[")
