@@ -73,8 +73,9 @@ def _node(row: Mapping[str, Any]) -> NodeUse:
 
 def amount(value: object) -> float | None:
     """Return a value of a file of a job if it is a finite number that is not negative, else None."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) and value >= 0 else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
 
 
 def mean_utilization(usage: Usage) -> float | None:

@@ -59,8 +59,9 @@ def main(argv: "List[str]") -> int:
     os.rename(path + ".new", path)
     for first in range(0, len(rows) or 1, ROWS_SENT):
         part, is_complete = rows[first : first + ROWS_SENT], first + ROWS_SENT >= len(rows)
-        message = {"type": "stacks", "number": int(number), "rows": part, "is_complete": is_complete}
-        send_to_controller(node, message)
+        send_to_controller(
+            node, {"type": "stacks", "number": int(number), "rows": part, "is_complete": is_complete}
+        )
     return 0
 
 

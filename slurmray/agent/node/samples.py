@@ -16,7 +16,7 @@ from .runtimes import limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Any, Dict, Iterable, List, Optional, Tuple
 
     from ..wire import messages
     from .agent_interface import NodeApi
@@ -108,27 +108,40 @@ class Sampler:
 def _gpu_use(gpus: "List[Gpu]") -> "messages.Use":
     """Means of the GPUs, and the one that is used least."""
     use: "messages.Use" = {}
-    rows = [(gpu["utilization"], place) for place, gpu in enumerate(gpus) if gpu.get("utilization") is not None]
-    if rows:
-        use["gpu"] = _mean([utilization for utilization, _ in rows])
-        use["lowest"], use["idlest"] = min(rows)
-    shares = [100 * gpu["memory"] / gpu["memory_total"] for gpu in gpus if gpu.get("memory_total")]
-    if shares:
-        use["gpu_memory"] = _mean(shares)
-    watts = [gpu["power"] for gpu in gpus if gpu.get("power") is not None]
-    if watts:
-        use["power"] = _mean(watts)
-    shares = [100 * gpu["power"] / gpu["power_limit"] for gpu in gpus if gpu.get("power_limit") and gpu.get("power")]
-    if shares:
-        use["power_share"] = _mean(shares)
-    slowed = [place for place, gpu in enumerate(gpus) if (gpu.get("throttle") or 0) & gpu_samples.SLOWDOWN]
+    utilization = _values(gpus, "utilization")
+    if utilization:
+        use["gpu"] = _mean(utilization.values())
+        use["lowest"], use["idlest"] = min((value, place) for place, value in utilization.items())
+    memory = _shares(gpus, "memory", "memory_total")
+    if memory:
+        use["gpu_memory"] = _mean(memory)
+    power = _values(gpus, "power")
+    if power:
+        use["power"] = _mean(power.values())
+    power_shares = _shares(gpus, "power", "power_limit")
+    if power_shares:
+        use["power_share"] = _mean(power_shares)
+    slowed = [place for place, bits in _values(gpus, "throttle").items() if bits & gpu_samples.SLOWDOWN]
     if slowed:
         use["slowed"] = slowed[0]
     return use
 
 
-def _mean(numbers: "Sequence[float]") -> int:
-    return round(sum(numbers) / len(numbers))
+def _values(gpus: "List[Gpu]", name: str) -> "Dict[int, int]":
+    """{place: value} of the GPUs whose value is known."""
+    values = ((place, gpu.get(name)) for place, gpu in enumerate(gpus))
+    return {place: value for place, value in values if value is not None}
+
+
+def _shares(gpus: "List[Gpu]", part: str, total: str) -> "List[float]":
+    """One value in percent of another one, of the GPUs where both are known."""
+    parts, totals = _values(gpus, part), _values(gpus, total)
+    return [100 * parts[place] / totals[place] for place in parts if totals.get(place)]
+
+
+def _mean(numbers: "Iterable[float]") -> int:
+    known = list(numbers)
+    return round(sum(known) / len(known))
 
 
 class SampleFile:

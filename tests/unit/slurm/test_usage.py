@@ -10,7 +10,7 @@ import pytest
 from slurmray.slurm.usage import NodeUse, describe_use, find_unusual, parse_usage
 
 
-def usage(**nodes: dict[str, Any]) -> Any:
+def usage(**nodes: Any) -> Any:
     return parse_usage(json.dumps({"v": 1, "time": 1000, "output": 990, "nodes": nodes}).encode())
 
 

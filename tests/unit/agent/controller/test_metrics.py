@@ -9,7 +9,10 @@ from slurmray.agent.controller import metrics
 
 def test_the_text_format() -> None:
     job: Any = {"id": "7", "name": 'a "b"\\c\n'}
-    nodes = {"gpu-1": {"gpu": 97, "cores": 1.5, "age": 3, "error": "x"}, "gpu-2": {"gpu": 0, "age": 4}}
+    nodes: dict[str, dict[str, Any]] = {
+        "gpu-1": {"gpu": 97, "cores": 1.5, "age": 3, "error": "x"},
+        "gpu-2": {"gpu": 0, "age": 4},
+    }
     labels = 'job="7",name="a \\"b\\"\\\\c\\n",node='
     assert metrics.as_text(nodes, job).splitlines() == [
         "# HELP slurmray_gpu_utilization_percent mean utilization of the node's GPUs",
