@@ -20,7 +20,13 @@ from slurmray.slurm.run_directories import attempts, renamed_directories
 from slurmray.slurm.states import FINAL, parse_events
 
 _DAY = 86400.0  # seconds
-_FILES_OF_NODE = ("logs/{}.log", "logs/{}-ray.tar.gz", "logs/{}.samples.jsonl", "logs/{}.samples.jsonl.new", "stall/{}.txt")
+_FILES_OF_NODE = (
+    "logs/{}.log",
+    "logs/{}-ray.tar.gz",
+    "logs/{}.samples.jsonl",
+    "logs/{}.samples.jsonl.new",
+    "stall/{}.txt",
+)
 _PROGRAM = Path(__file__).with_name("clean.sh")
 # The job that cleans up nodes starts beside other jobs, whatever a profile requests for trainers.
 _JOB = [("name", "clean"), ("preflight", "none"), ("slurm.time", "10")]

@@ -13,7 +13,9 @@ from slurmray.slurm.submitted_job import Job
 from slurmray.slurm.timeline import clock
 
 _LONGEST_PAUSE = 15.0  # seconds between two requests to slurmctld
-_COMPLETING = "Slurm is completing the job: it waits for the site's epilog, or for a node that does not answer"
+_COMPLETING = (
+    "Slurm is completing the job: it waits for the site's epilog, or for a node that does not answer"
+)
 _END_PAUSE = 1.0  # the same once the job has recorded its end
 
 

@@ -166,8 +166,8 @@ class Watch(Model):
     action: Literal["report", "restart", "end"] = "report"
     """What happens then, after each node has written what it shows into logs/stall-N of the run directory.
 
-    report: a line in the log and in `slurmray status`. restart: Ray and trainer start again on the same nodes,
-    at most restart.max times. end: the job ends with exit code 74.
+    report: a line in the log and in `slurmray status`. restart: Ray and trainer start again on the same
+    nodes, at most restart.max times. end: the job ends with exit code 74.
     """
     progress: Line | None = None
     """A file that the trainer changes while it gets on, e.g. a log of steps. Unchanged, it is stalled, too.

@@ -139,7 +139,7 @@ class Ray(Model):
     auth: Literal["auto", "token", "none"] = "auto"
     """auto: token authentication if Ray has it (2.52 and later). token: the job fails with an older Ray."""
     metrics: Flag = False
-    """Export Prometheus metrics, unauthenticated, and write the run directory's `metrics`: see watching.md."""
+    """Export Prometheus metrics, unauthenticated, and write `metrics` in the run directory: watching.md."""
     keep_logs: Literal["on_failure", "always", "never"] = "on_failure"
     """When to keep Ray's logs of each node, as logs/NODE-ray.tar.gz in the run directory.
 

@@ -18,7 +18,7 @@ from .jobs import Jobs, path_with_slurm, wait_until
 from .test_verbs import slurmray
 
 HOSTS = ("node1", "node2")
-# Prints in the format of nvidia-smi 580.159.04 about an H200 (recorded): one that works until /run/idle is there.
+# In the format of nvidia-smi 580.159.04 (recorded): an H200 that works until /run/idle is there.
 NVIDIA_SMI = """#!/bin/bash
 use="97, 99824, 660.32, 1755, 61"
 [[ ! -e /run/idle ]] || use="0, 99824, 118.10, 345, 33"
@@ -75,7 +75,9 @@ def test_a_trainer_that_hangs(
     number = jobs.submit(yaml.safe_dump(spec), ["python3", "train.py"])
     jobs.wait_for(number, "\nstep 1\n")
     usage = folder / f"slurmray-runs/{number}-0/usage.json"
-    wait_until(lambda: usage.exists() and len(json.loads(usage.read_text())["nodes"]) == 2, lambda: jobs.log(number))
+    wait_until(
+        lambda: usage.exists() and len(json.loads(usage.read_text())["nodes"]) == 2, lambda: jobs.log(number)
+    )
     shown = slurmray("status", str(number)).stdout
     assert "\n  GPUs 97 % busy; their memory 69 % full; 660 W each; " in shown, shown
     assert " ago: step 1\n" in shown

@@ -1,9 +1,9 @@
 """Evidence about a stalled trainer on one node: the stacks of its Python processes, and what Ray shows.
 
 Role `evidence`, with the arguments NODE NUMBER PID...: this node, of which stall, and descendants of the
-container process. On the head node `ray status` follows the stacks, where RAY_ADDRESS is set. The text goes to
-evidence-NUMBER.txt in the job's folder; for each process that is not just waiting for others, the function that
-it is in goes to the controller.
+container process. Where RAY_ADDRESS is set, as on the head node, `ray status` follows the stacks. The text goes
+to evidence-NUMBER.txt in the job's folder. For each process that does not wait for others, the function that it
+is in goes to the controller.
 
 Stacks are from py-spy, which Ray's dashboard brings (ray[default]).
 """
@@ -27,7 +27,9 @@ STATUS_TIMEOUT = 10.0
 ROWS_SENT = 4  # in a message, which has at most 1,000 bytes
 MAX_NAME, MAX_PLACE = 60, 100  # characters
 # Processes of Ray itself, and workers without a task.
-OF_RAY = re.compile(r"/ray/(dashboard|autoscaler|_private|core)/|\Aray::IDLE|/agent (ray|container|guard|probe)\b")
+OF_RAY = re.compile(
+    r"/ray/(dashboard|autoscaler|_private|core)/|\Aray::IDLE|/agent (ray|container|guard|probe)\b"
+)
 # Functions in which a process waits for another one, and wrappers.
 WAITING = re.compile(r"/?(threading|selectors|queue|socket|ssl|subprocess|c10d_logger|_contextlib)\.py:")
 FRAME = re.compile(r"    (\S+) \((.*):(\d+)\)$", re.MULTILINE)

@@ -41,7 +41,19 @@ def _is_amount(value: "Any") -> bool:
     return type(value) in (int, float) and 0 <= value < 2**63  # not NaN
 
 
-USE = "gpu", "lowest", "idlest", "gpu_memory", "power", "power_share", "slowed", "cores", "memory", "shm", "error"
+USE = (
+    "gpu",
+    "lowest",
+    "idlest",
+    "gpu_memory",
+    "power",
+    "power_share",
+    "slowed",
+    "cores",
+    "memory",
+    "shm",
+    "error",
+)
 _ANY = _text(".*")
 _ADDRESS = "[0-9A-Za-z.:%_-]{1,64}"
 _NAME = "[0-9A-Za-z_.@+-]*"  # of files in the run directory; Python 3.6 may open ASCII names only
@@ -92,7 +104,9 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "gpus": {"lost": _ANY},
     "stacks": {
         "number": _number(10**6),
-        "rows": lambda value: isinstance(value, list) and all(_is_texts(row) and len(row) == 2 for row in value),
+        "rows": lambda value: (
+            isinstance(value, list) and all(_is_texts(row) and len(row) == 2 for row in value)
+        ),
         "is_complete": lambda value: isinstance(value, bool),
     },
     "failed": {"kind": _text("|".join([*job_errors.EXIT_CODES, "ray"])), "message": _ANY},

@@ -1,4 +1,7 @@
-"""The nodes' latest samples in Prometheus' text format (prometheus.io/docs/instrumenting/exposition_formats)."""
+"""The nodes' latest samples in Prometheus' text format.
+
+prometheus.io/docs/instrumenting/exposition_formats
+"""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

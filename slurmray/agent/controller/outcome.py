@@ -74,7 +74,11 @@ def outcome_of(state: "JobState", settings: "Settings", srun_code: int) -> Outco
     failure, code, requests = failure_of(state), state.trainer_code, state.requests
     lost = "node_lost" if state.has_trained else "bring_up"
     kind = failure.kind if failure else ""
-    if code is not None and kind not in ("ray", "node_lost", "stalled") and (not requests.is_time_up or code == 0):
+    if (
+        code is not None
+        and kind not in ("ray", "node_lost", "stalled")
+        and (not requests.is_time_up or code == 0)
+    ):
         return Outcome(code, "trainer", "done: trainer exited with %d%s" % (code, signal_text(code)))
     if requests.is_time_up and not requests.is_stopping:
         ended = "the trainer had not started, or ended without an exit code"

@@ -123,12 +123,13 @@ class StallWatch:
         has_answered = now - self._progress_seen < ANSWER_WAIT
         if has_answered and now - self._progress_since >= limit:
             return "%s has not changed for %s" % (self._watch["progress"], minutes)
-        assert self._since is not None
-        if not self._still or now - self._since < limit:
+        if not self._still or self._since is None or now - self._since < limit:
             return ""
         parts = []
         for what in sorted(set(self._still.values())):
-            parts.append("%s: %s" % (names([node for node in self._still if self._still[node] == what]), what))
+            parts.append(
+                "%s: %s" % (names([node for node in self._still if self._still[node] == what]), what)
+            )
         return "no output for %s; GPUs of %s" % (minutes, "; of ".join(parts))
 
     def _judge(self, node: str, use: "messages.Use") -> str:

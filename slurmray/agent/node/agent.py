@@ -182,6 +182,7 @@ class NodeAgent(NodeApi):
             return 0
 
     def heartbeat(self) -> "messages.NodeHeartbeat":
+        """The next heartbeat, with the latest sample, if there is a new one."""
         message = super().heartbeat()
         use = self._sampler.take_latest() if self._sampler else None
         if use:
@@ -194,6 +195,7 @@ class NodeAgent(NodeApi):
             threading.Thread(target=self._send_lost_gpus, daemon=True).start()
 
     def collect_evidence(self, number: int) -> None:
+        """Write what this node shows of a stalled trainer, in a thread."""
         from . import evidence
 
         def collect() -> None:

@@ -1,4 +1,4 @@
-"""Writes what this node shows of a stalled trainer into the run directory: GPUs, then what its container has."""
+"""Writes what this node shows of a stalled trainer into the run directory: its GPUs, then its container."""
 
 import os
 import stat
@@ -22,7 +22,9 @@ def collect(node: "NodeApi", number: int) -> None:
     with open(os.path.join(folder, node.name + ".txt"), "wb", opener=paths.own_file) as file:
         if node.gpus:
             argv = ["nvidia-smi"]
-            result = command_runner.run(argv, node.env, NVIDIA_SMI_TIMEOUT, lambda: node.mail.is_stopped, False)
+            result = command_runner.run(
+                argv, node.env, NVIDIA_SMI_TIMEOUT, lambda: node.mail.is_stopped, False
+            )
             text = "== nvidia-smi\n%s\n" % (result.out or result.why)
             file.write(text.encode("utf-8", "replace"))
         file.write(_from_container(node, os.path.join(node.inside, "evidence-%d.txt" % number)))

@@ -23,7 +23,7 @@ COLUMNS = {
     "clock": "clocks.sm",
     "temperature": "temperature.gpu",
 }
-# What seldom changes. throttle: bits of NVML's nvmlClocksEventReasons, which drivers before 535 call otherwise.
+# What seldom changes. throttle: bits of NVML's nvmlClocksEventReasons, which have another name before 535.
 STATES = {
     "memory_total": "memory.total",
     "power_limit": "power.limit",

@@ -8,8 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .agent_interface import NodeApi
 
-# Ray's dashboard writes it on the head node, in the format of Prometheus' file_sd_config, and again when nodes
-# come or go: ray/_private/metrics_agent.py, PrometheusServiceDiscoveryWriter.
+# Ray's dashboard writes it on the head node, in the format of Prometheus' file_sd_config, and again when
+# nodes come or go: ray/_private/metrics_agent.py, PrometheusServiceDiscoveryWriter.
 FILE = "prom_metrics_service_discovery.json"
 MAX_SIZE = 1 << 20  # bytes
 

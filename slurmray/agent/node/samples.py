@@ -1,8 +1,8 @@
 """Samples of a node while its container runs: use of the job's GPUs, CPUs and memory.
 
 They go to `logs/NODE.samples.jsonl` in the run directory, and in short to the controller, with the next
-heartbeat. docs/guides/watching.md describes both. A driver or a file system may hang, so nothing waits for the
-thread that takes them.
+heartbeat. docs/guides/watching.md describes both. A driver or a file system may hang, so nothing waits for
+the thread that takes them.
 """
 
 import json

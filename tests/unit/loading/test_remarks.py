@@ -25,7 +25,10 @@ def list_remarks(run: Any, nodes: int = 2, **fields: Any) -> list[str]:
         ("for i in 1; do\n  srun hostname; done", "run: `srun`: starts"),
         ("ray start --head; python x.py", "run: `ray start`: the job's Ray cluster runs already"),
         (["ray", "job", "submit", "--", "python", "x.py"], "run: `ray job submit`: set launch: ray-job"),
-        (["python3 train.py", "--lr", "1e-6"], "run: 'python3 train.py' is one program's name; write one item"),
+        (
+            ["python3 train.py", "--lr", "1e-6"],
+            "run: 'python3 train.py' is one program's name; write one item",
+        ),
         (["python3 train.py --lr 1"], "run: 'python3 train.py --lr 1' is one program's name; write one item"),
     ],
 )

@@ -101,6 +101,7 @@ def test_it_ends_with_the_job_while_slurm_completes_it(tmp_path: Path, source: s
             yield End("TIMEOUT", 0, 0), 0.0
 
         def events(self, attempt: int | None = None) -> list[Event]:
+            assert attempt is None
             return [{**OVER[0], "source": source}]
 
     notices: list[str] = []

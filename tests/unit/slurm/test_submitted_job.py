@@ -119,8 +119,9 @@ def render(folder: Path, runtime: str) -> None:
     (folder / "script").write_text(slurmray.render(slurmray.JobSpec(container={"runtime": runtime})))
 
 
+@pytest.mark.usefixtures("running")
 def test_what_the_nodes_use(
-    running: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of the last attempt of a job that runs, with the trainer's last line."""
     monkeypatch.setenv("MORE", "ExitCode=0:0")

@@ -17,7 +17,9 @@ def usage(**nodes: Any) -> Any:
 def test_the_nodes_together() -> None:
     a = {"gpu": 90, "gpu_memory": 60, "power": 600, "cores": 8.2, "memory": 2048}
     b = {"gpu": 50, "gpu_memory": 64, "power": 400, "cores": 1.1, "memory": 8192}
-    text = "GPUs 70 % busy; their memory 62 % full; 500 W each; CPUs 9.3 busy; memory 10.0 GiB, 8.0 of them on b"
+    text = (
+        "GPUs 70 % busy; their memory 62 % full; 500 W each; CPUs 9.3 busy; memory 10.0 GiB, 8.0 of them on b"
+    )
     assert describe_use(usage(a=a, b=b)) == text
     assert describe_use(usage(a={"cores": 1.0, "memory": 1024})) == "CPUs 1.0 busy; memory 1.0 GiB"
     assert describe_use(usage(a={})) == ""

@@ -151,7 +151,7 @@ def test_an_answer_about_gpus_that_does_not_come() -> None:
 
 
 def test_what_the_nodes_use() -> None:
-    """Their latest samples, with their age, and how long a GPU has been idle; not of a node that is left out."""
+    """Their latest samples, with their age, and how long a GPU was idle; not of a node that is left out."""
     cluster = Cluster(on_node_loss="continue")
     cluster.train()
     began = cluster.now

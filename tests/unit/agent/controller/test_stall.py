@@ -115,10 +115,10 @@ def test_a_progress_file() -> None:
     cluster = train(progress="steps.log")
     for minute in range(70):
         cluster.controller.stall.on_progress(minute // 20, cluster.now)
-        assert not watch(cluster, 1, lambda *_: WORKING, lambda now: int(now))
-    assert not watch(cluster, 60, lambda *_: WORKING, lambda now: int(now)), "no answer"
+        assert not watch(cluster, 1, lambda *_: WORKING, int)
+    assert not watch(cluster, 60, lambda *_: WORKING, int), "no answer"
     cluster.controller.stall.on_progress(3, cluster.now)
-    assert watch(cluster, 1, lambda *_: WORKING, lambda now: int(now))
+    assert watch(cluster, 1, lambda *_: WORKING, int)
     assert not cluster.wait(60)
     assert stalls(cluster)[0]["text"] == "steps.log has not changed for 30 min"
 
@@ -161,7 +161,10 @@ def test_an_end_that_slurm_asks_for_counts_more() -> None:
         (["a (x.py:1)"], ""),
         (["a (x.py:1)"] * 2, "all processes are in a (x.py:1)"),
         (["a (x.py:1)", "b (x.py:2)"], ""),
-        (["a (x.py:1)", "a (x.py:9)", "b (y.py:2)"], "2 of 3 processes are in a, rank 2 on n is in b (y.py:2)"),
+        (
+            ["a (x.py:1)", "a (x.py:9)", "b (y.py:2)"],
+            "2 of 3 processes are in a, rank 2 on n is in b (y.py:2)",
+        ),
         (["a (x.py:1)"] * 9 + ["b (y.py:2)"] * 4, ""),
     ],
 )

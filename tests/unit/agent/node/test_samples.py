@@ -15,8 +15,9 @@ from slurmray.agent.node.runtimes import limits
 
 from ..fake_node import FakeNode
 
-# Lines of nvidia-smi with the values of an H200 under load, driver 580 (their format: recorded with 580.159.04).
+# Lines about an H200 under load, in the format of nvidia-smi 580.159.04 (recorded).
 BUSY = "GPU-a, 100, 99824, 660.32, 1755, 61, 143771, 700.00, 0x0000000000000004, 0, 0, 16"
+LOST = "Unable to determine the device handle for GPU0000:17:00.0: Unknown Error"
 IDLE = "GPU-b, 0, 4, 80.11, 345, 33, 143771, 700.00, 0x0000000000000001, 0, 0, 16"
 
 
@@ -74,7 +75,13 @@ echo "GPU-b, [Unknown Error], 1, 5, 2, 3, 10, 20, 0x0, 0, 16\"""",
     )
     use, (_, first, _) = sample(node, 2)
     assert (use["gpu"], use["power"], use["slowed"]) == (7, 5, 0)
-    assert first["states"][0] == {"memory_total": 10, "power_limit": 20, "throttle": 8, "ecc_errors": 0, "link_width": 16}
+    assert first["states"][0] == {
+        "memory_total": 10,
+        "power_limit": 20,
+        "throttle": 8,
+        "ecc_errors": 0,
+        "link_width": 16,
+    }
     assert len((tmp_path / "queries").read_text().splitlines()) == 4, "asked once without them"
 
 
@@ -82,8 +89,8 @@ echo "GPU-b, [Unknown Error], 1, 5, 2, 3, 10, 20, 0x0, 0, 16\"""",
     ("nvidia_smi", "error"),
     [
         (  # github.com/NVIDIA/open-gpu-kernel-modules/issues/387
-            f'echo "{BUSY}"; echo "Unable to determine the device handle for GPU0000:17:00.0: Unknown Error"; exit 15',
-            "Unable to determine the device handle for GPU0000:17:00.0: Unknown Error",
+            f'echo "{BUSY}"; echo "{LOST}"; exit 15',
+            LOST,
         ),
         ("exit 3", "nvidia-smi lists 0 of 2"),
         ("printf 'a\\033[31m\\n'; exit 9", "a [31m"),
@@ -118,7 +125,14 @@ def test_gpus_of_amd(tmp_path: Path) -> None:
     }.items():
         path.write_text(text)
     (gpu,), error = gpu_samples.reader(node, str(tmp_path))()
-    expected = {"utilization": 93, "memory": 8192, "memory_total": 65536, "power": 213, "power_limit": 750, "clock": 1700}
+    expected = {
+        "utilization": 93,
+        "memory": 8192,
+        "memory_total": 65536,
+        "power": 213,
+        "power_limit": 750,
+        "clock": 1700,
+    }
     assert (gpu, error) == ({**expected, "temperature": None}, "")
 
 
