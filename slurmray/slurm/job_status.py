@@ -40,8 +40,8 @@ class Status(NamedTuple):
     restarts: of the trainer in it. starts: of Ray and trainer in it, with what ended each.
     steps: of the last attempt. timeline: of its nodes; None if it was not recorded. findings: of its
     preflight checks, as in events.jsonl. usage: what its nodes use, while it runs; None: not known. end: the
-    event of its end; None without one. log: the job's output file; "" if Slurm has forgotten the job. run_dir:
-    of the attempt; "" before the start. script: the file that sbatch got; "" if it got the script as text, or
+    event of its end; None without one. log: the job's output file; "" if Slurm has forgotten the job.
+    run_dir: of the attempt; "" before the start. script: the file that sbatch got; "" if it got the script as text, or
     Slurm has forgotten the job. excluded: nodes that it excludes, as Slurm writes them.
     """
 

@@ -19,10 +19,10 @@ class NodeUse(NamedTuple):
     """What a node uses; None where it is not known.
 
     gpu: mean utilization of its GPUs, %. lowest: the lowest one, %, and idlest: the number of the GPU that
-    has it, in the order of the job's GPUs there. idle: seconds for which one has been at 0 %, as far as samples
-    show. gpu_memory: %. power: mean of the GPUs, W. slowed: number of a GPU whose hardware has lowered its
-    clock. cores: CPUs that the job uses. memory: of the job, MiB. shm: of /dev/shm, MiB. age: of the sample,
-    seconds. error: why its GPUs cannot be read; "" if they can.
+    has it, in the order of the job's GPUs there. idle: seconds for which one has been at 0 %, as far as
+    samples show. gpu_memory: %. power: mean of the GPUs, W. slowed: number of a GPU whose hardware has
+    lowered its clock. cores: CPUs that the job uses. memory: of the job, MiB. shm: of /dev/shm, MiB. age:
+    of the sample, seconds. error: why its GPUs cannot be read; "" if they can.
     """
 
     gpu: float | None = None

@@ -1,9 +1,9 @@
 """Evidence about a stalled trainer on one node: the stacks of its Python processes, and what Ray shows.
 
 Role `evidence`, with the arguments NODE NUMBER PID...: this node, of which stall, and descendants of the
-container process. Where RAY_ADDRESS is set, as on the head node, `ray status` follows the stacks. The text goes
-to evidence-NUMBER.txt in the job's folder. For each process that does not wait for others, the function that it
-is in goes to the controller.
+container process. Where RAY_ADDRESS is set, as on the head node, `ray status` follows the stacks. The text
+goes to evidence-NUMBER.txt in the job's folder. For each process that does not wait for others, the function
+that it is in goes to the controller.
 
 Stacks are from py-spy, which Ray's dashboard brings (ray[default]).
 """
