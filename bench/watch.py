@@ -2,8 +2,8 @@
 
 usage: python -m bench.watch [--hosts 64] [--intervals 0,30,5] [--seconds 120] [--busy]
 Run it from the checkout, as root, on an idle machine. Slurm is real; its hosts are namespaces of this
-machine, the runtime is `none`, Ray is `stand_in_ray`, and nvidia-smi a shell script that prints what the real one does
-about 8 GPUs. The time that the real one needs comes on top of it.
+machine, the runtime is `none`, Ray is `stand_in_ray`, and nvidia-smi a shell script that prints what the real
+one does about 8 GPUs. The time that the real one needs comes on top of it.
 
 CPU seconds are those of all processes on all hosts, with slurmctld. 0: without samples.
 """

@@ -37,12 +37,12 @@ class Status(NamedTuple):
     is PENDING, in words. expected_start: Slurm's estimate, in seconds since 1970; None if there is none.
     phase: name of the last step. nodes: the head node first, empty before the start. spares: those that still
     wait for one of these to fail. set_aside: events of the spare nodes that failed. attempt: 0 is the first.
-    restarts: of the trainer in it. starts: of Ray and trainer in it, with what ended each.
-    steps: of the last attempt. timeline: of its nodes; None if it was not recorded. findings: of its
-    preflight checks, as in events.jsonl. usage: what its nodes use, while it runs; None: not known. end: the
-    event of its end; None without one. log: the job's output file; "" if Slurm has forgotten the job.
-    run_dir: of the attempt; "" before the start. script: the file that sbatch got; "" if it got the script as text, or
-    Slurm has forgotten the job. excluded: nodes that it excludes, as Slurm writes them.
+    restarts: of the trainer in it. starts: of Ray and trainer in it, with what ended each. steps: of the last
+    attempt. timeline: of its nodes; None if it was not recorded. findings: of its preflight checks, as in
+    events.jsonl. usage: what its nodes use, while it runs; None: not known. end: the event of its end; None
+    without one. log: the job's output file; "" if Slurm has forgotten the job. run_dir: of the attempt; ""
+    before the start. script: the file that sbatch got; "" if it got the script as text, or Slurm has
+    forgotten the job. excluded: nodes that it excludes, as Slurm writes them.
     """
 
     id: int
