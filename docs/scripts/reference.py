@@ -445,7 +445,7 @@ def _layer(layer: Callable[..., object]) -> str:
 
 
 def _messages() -> Iterator[str]:
-    """Yield the table of each direction. The meaning of a field is in its comment."""
+    """Yield the table of each direction, and of parts of messages. The meaning of a field is in its comment."""
     source = Path(messages.__file__).read_text()
     (block,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
     kinds = [node for node in block.body if isinstance(node, ast.ClassDef)]
@@ -457,8 +457,9 @@ def _messages() -> Iterator[str]:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == union
         )
         yield "\n".join(
-            [text, "| message | fields | |\n|---|---|---|", *(rows[name] for name in members), ""]
+            [text, "| message | fields | |\n|---|---|---|", *(rows.pop(name) for name in members), ""]
         )
+    yield "\n".join(["A field of a heartbeat:\n\n| part | fields | |\n|---|---|---|", *rows.values(), ""])
 
 
 def _slurm_fields() -> Iterator[str]:
@@ -497,8 +498,10 @@ def _diagram(states: Sequence[str], following: Mapping[str, str]) -> Iterator[st
 
 def _message(kind: ast.ClassDef, lines: list[str]) -> str:
     """Return the row of a message. lines: of the file."""
-    kind_of_message, *fields = (node for node in kind.body if isinstance(node, ast.AnnAssign))
-    (name,) = re.findall(r"Literal\['(\w+)'\]", ast.unparse(kind_of_message.annotation))
+    fields = [node for node in kind.body if isinstance(node, ast.AnnAssign)]
+    found = re.findall(r"Literal\['(\w+)'\]", ast.unparse(fields[0].annotation))
+    name = found[0] if found else kind.name
+    fields = fields[len(found) :]
     names = [f"`{ast.unparse(field.target)}`" for field in fields]
     meanings = [lines[field.lineno - 1].partition("  # ")[2] for field in fields]
     texts = [f"{name}: {text}." for name, text in zip(names, meanings, strict=True) if text]

@@ -39,7 +39,9 @@
   "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
   "requeue": {"max": 0, "exit_code": 0},
   "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
+  "notify": null,
   "timeouts": {"ready": 600, "heartbeat": 25},
+  "watch": {"interval": 30, "stall": 1800, "action": "report", "progress": ""},
   "container": {
     "runtimes": ["podman", "docker"],
     "accelerators": ["nvidia", "amd"],
@@ -225,5 +227,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-100 files of slurmray/agent
+110 files of slurmray/agent
 AGENT
