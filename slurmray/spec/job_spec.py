@@ -184,6 +184,12 @@ class Watch(Model):
             )
         return value
 
+    @model_validator(mode="after")
+    def _check_action(self) -> Watch:
+        if self.action != "report" and not (self.stall and (self.interval or self.progress)):
+            raise ValueError(f"action: {self.action} needs stall, and interval or progress; set them")
+        return self
+
 
 class Notify(Model):
     """A webhook that gets notices of the job, e.g. of Slack: see docs/guides/jobs.md."""

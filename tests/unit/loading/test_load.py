@@ -105,7 +105,7 @@ def test_a_block_of_bash() -> None:
         ("contaner: {}", "1:1: contaner: unknown field, did you mean container?"),
         ("slurm: {xyzzy: 1}", "1:9: slurm.xyzzy: unknown field; if your Slurm has this option, put --xyzzy=VALUE into slurm.extra"),
         ("stop: {x: 1}", "1:8: stop.x: unknown field; known here: lead, signal, grace"),
-        ("x: ~", "1:1: x: unknown field; known here: name, preset, slurm, setup, run_dir, template, container, env, env_file, node_env, network, ray, checks, preflight, prepare, services, run, launch, stop, spares, restart, on_node_loss, heartbeat_timeout, requeue, sync, include"),
+        ("x: ~", "1:1: x: unknown field; known here: name, preset, slurm, setup, run_dir, template, container, env, env_file, node_env, network, ray, checks, preflight, prepare, services, run, launch, stop, spares, restart, on_node_loss, heartbeat_timeout, requeue, watch, notify, sync, include"),
         ("services: [{name: a, run: b, ready: {htp: c}}]", "1:38: services, item 1, ready.htp: unknown field, did you mean http?"),
         ("prepare: [{name: a, run: b}, {nam: c, run: d}]", "1:31: prepare, item 2, nam: unknown field, did you mean name?"),
         ("prepare: [{name: a}]", "1:11: prepare, item 1, run: is required"),
@@ -117,6 +117,9 @@ def test_a_block_of_bash() -> None:
         ("env: {A-B: 1}", "1:7: env.A-B: not a valid name of a variable; use letters, digits and _, and no digit first"),
         ("? [a]\n: 1", "1:3: a name must be text; quote it if it begins with [ or {"),
         # types
+        ("watch: {interval: 3}", "1:19: watch.interval: 3 s would cost more than it shows; use at least 5, or 0 for none"),
+        ("watch: {stall: soon}", "1:16: watch.stall: expected seconds, or a time such as 30m or 2h, got 'soon'"),
+        ("watch: {interval: 0, action: end}", "1:8: watch: action: end needs stall, and interval or progress; set them"),
         ("slurm: {nodes: two}", "1:16: slurm.nodes: expected an integer, got 'two'"),
         ("slurm: {nodes: 0}", "1:16: slurm.nodes: expected 1 or more, got '0'"),
         ("slurm: {nodes: 100000000}", "1:16: slurm.nodes: expected 65536 or less, got '100000000'"),

@@ -622,3 +622,8 @@ def test_options_of_sbatch_are_typed() -> None:
     spec = JobSpec(name="typed", slurm={"groups": groups})
     constraint: str | None = spec.slurm.groups[0].constraint
     assert constraint == "big"
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("30m", 1800), ("2h", 7200), ("90s", 90), ("90", 90), (0, 0)])
+def test_times_with_a_unit(given: str | int, seconds: int) -> None:
+    assert JobSpec(watch={"stall": given}).watch.stall == seconds
