@@ -92,7 +92,7 @@ def test_a_block_of_bash() -> None:
         ("slurm: {gpus-per-node: 8}", "1:9: slurm.gpus-per-node: unknown field, did you mean gpus_per_node?"),
         ("trainer: x", "1:1: trainer: unknown field, did you mean run?"),
         ("ray: {num_gpus: 8}", "1:7: ray.num_gpus: unknown field, did you mean slurm.gpus_per_node?"),
-        ("requeue: 2", "1:10: requeue: expected `name: value` pairs, got 2, e.g. requeue: {max: 2}"),
+        ("requeue: 2", "1:10: requeue: expected `name: value` pairs, got '2', e.g. requeue: {max: 2}"),
         ("container: {mounts: /data}", "1:21: container.mounts: expected a list, got '/data', e.g. mounts: [/data, /scratch/me:/work]"),
         ("prepare: [python3 get.py]", "1:11: prepare, item 1: expected `name: value` pairs, got 'python3 get.py', e.g. prepare: [{name: data, run: python3 get.py}]"),
         ("command: [x]", "1:1: command: unknown field, did you mean run?"),
@@ -475,7 +475,7 @@ def test_mistakes_in_settings(name: str, value: str, expected: str) -> None:
 
 def test_settings_where_the_file_is_wrong() -> None:
     assert mistakes("container: {mounts: x}", ("--mount", "a:/a")) == [
-        "job.yaml:1:21: container.mounts: expected a list, got 'x'",
+        "job.yaml:1:21: container.mounts: expected a list, got 'x', e.g. mounts: [/data, /scratch/me:/work]",
         "--mount: container.mounts: expected a list, got 'x'",
     ]
     assert mistakes("slurm: [x]\nname: x", ("--nodes", "2"), ("name.x", "y")) == [
