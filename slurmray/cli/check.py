@@ -38,6 +38,7 @@ def check(
     rendered = render_job(job, given(settings, flags), trainer)
     host = rendered.host
     click.echo(f"{rendered.spec.name}: {rendered.summary}")
+    rendered.require_variables()
     rendered.show_remarks()
     if host.name or shutil.which("sbatch"):
         click.echo(f"Slurm: {slurm_commands.test_only(text=rendered.text, host=host)}")

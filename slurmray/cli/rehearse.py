@@ -109,7 +109,7 @@ def _script(
     from slurmray.cli.rendered import given, render_job
 
     rendered = render_job(job, given(settings, flags), trainer)
-    rendered.warn_of_unset()
+    rendered.require_variables()
     return rendered.text
 
 

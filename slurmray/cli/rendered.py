@@ -53,15 +53,26 @@ class Rendered(NamedTuple):
         profile = self.profile
         return Path(profile.submit_folder()) if profile and profile.host else Path.cwd()
 
-    def warn_of_unset(self) -> None:
-        """Warn about variables that the job takes from the submitter and that are not set."""
-        for field in unset_variables(self.spec, os.environ, self.target.own_variables):
-            message = f"{field} is not set in your environment; export it before {self.target.submitting}"
-            click.echo(message, err=True)
+    @property
+    def unset(self) -> list[str]:
+        """Fields of variables that the job takes from the submitter and that are not set here."""
+        return unset_variables(self.spec, os.environ, self.target.own_variables)
+
+    def require_variables(self) -> None:
+        """UsageError if the job takes variables from here that are not set, and so would end at once.
+
+        A login shell on another host may set them.
+        """
+        if self.unset and not self.host.name:
+            raise UsageError(
+                "\n".join(f"{field} is not set in your environment; export it first" for field in self.unset)
+            )
 
     def show_remarks(self) -> None:
         """Print hints for the user who submits the job."""
-        self.warn_of_unset()
+        for field in self.unset:
+            message = f"{field} is not set in your environment; export it before {self.target.submitting}"
+            click.echo(message, err=True)
         for remark in self.target.remarks(self.plan, not self.host.name):
             click.echo(remark, err=True)
 

@@ -91,6 +91,8 @@ def submit(
         arguments = [f"--dependency=afterok:{earlier_job.id}"]
     if exclude_bad:
         arguments += _exclude_bad(rendered)
+    if not dry_run:
+        rendered.require_variables()
     rendered.show_remarks()
     if dry_run:
         click.echo(rendered.text.encode(), nl=False)

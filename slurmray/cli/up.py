@@ -38,7 +38,7 @@ def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str,
 
     without = [(field, "null") for field in _TRAINER_ONLY]
     rendered = render_job(job, [*given(settings, flags), *without], ["sh", "-c", _WAIT])
-    rendered.warn_of_unset()
+    rendered.require_variables()
     submitted = rendered.submit()
     click.echo(f"submitted job {submitted.id}, {rendered.spec.name}: {rendered.resources}", err=True)
     code = follow_job(submitted, lambda events: any(event["event"] == "trainer" for event in events))

@@ -28,7 +28,7 @@ from .command_line import ROOT, imported_by, main, run
 NOT_CODES = ["-1", "--nope", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
 CODES = (
     "expected 0 to 255, CODE:SIGNAL, e.g. 0:15, or one of usage, config, preflight, image, bring_up, "
-    "probe, prepare, service, node_lost, time_limit, rehearsal, internal"
+    "probe, prepare, service, node_lost, time_limit, rehearsal, stalled, internal"
 )
 SITES = sorted((data_folder("templates") / "sites").iterdir())
 DOWN_ALONE = "slurmray rehearse --down: takes no other arguments"
@@ -414,8 +414,14 @@ def test_a_variable_that_is_not_exported_is_named() -> None:
     assert (done.returncode, done.stderr.splitlines()[1:3]) == (0, warnings)
     assert "sbatch generated.sh" in done.stderr.splitlines()[3]
     script = Path("generated.sh").read_text()
-    (line,) = run("check", "--set=notify.url=env:HOOK", HERE="").stderr.splitlines()[:1]
-    assert line == f"notify.url: HOOK{warnings[0].removeprefix('env.NOT_HERE')}"
+    taken = [f"--set=env.{name}=null" for name in ("HERE", "NOT_HERE", "SLURM_JOB_ID", "NOR_HERE")]
+    for name in ("check", "submit", "up", "rehearse"):
+        refused = run(name, *taken, "--set=notify.url=env:HOOK", HERE="")
+        assert refused.returncode == ExitCode.USAGE
+        assert refused.stderr.splitlines() == [
+            f"{field} is not set in your environment; export it first"
+            for field in ("env.NOT_HERE", "env.NOR_HERE", "notify.url: HOOK")
+        ]
     to_stdout = run(*args, "-o", "-", HERE="")
     assert to_stdout.stderr.splitlines() == warnings
     all_there = run(*args, "-o", "-", HERE="1", NOT_HERE="2", NOR_HERE="3")
