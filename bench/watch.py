@@ -11,7 +11,6 @@ CPU seconds are those of all processes on all hosts, with slurmctld. 0: without 
 from __future__ import annotations
 
 import argparse
-import shutil
 import tempfile
 import time
 from collections.abc import Mapping
@@ -19,14 +18,25 @@ from pathlib import Path
 
 from bench import stand_in_ray
 from bench.boot import exit_at_sigterm, log, render, wait_idle, wait_until
-from bench.scale import SCRIPTS, describe_machine, integers, read_cpu_seconds, stand_in_export
+from bench.scale import describe_machine, integers, read_cpu_seconds, stand_in_export
 from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 from slurmray.rehearsal.images import suites
+from tests import nvidia_smi
 
 GPUS = 8
+# In the format of nvidia-smi 580.159.04 (recorded with an H200).
+SAMPLES = "".join(
+    f'echo "GPU-{number}, 97, 99824, 660.32, 1755, 61, 143771, 700.00, 0x0000000000000000, 0, 0, 16"\n'
+    for number in range(GPUS)
+)
+NVIDIA_SMI = f"""#!/bin/sh
+case $1 in *utilization*)
+{SAMPLES};; esac
+{nvidia_smi.script(*(nvidia_smi.gpu(f"GPU-{number}") for number in range(GPUS)))}
+"""
 SETTLE = 20.0  # seconds after the trainer's first line
 START_TIMEOUT = 240  # seconds
 JOB_TIMEOUT = 120  # seconds, for its end
@@ -97,7 +107,9 @@ def main() -> None:
         folder = Path(name)
         stand_in_ray.install(folder / "python")
         (folder / "bin").mkdir()
-        shutil.copy(SCRIPTS / "nvidia_smi.sh", folder / "bin/nvidia-smi")
+        program = folder / "bin/nvidia-smi"
+        program.write_text(NVIDIA_SMI)
+        program.chmod(0o755)
         root = suites.hosts_root(machine.cache_folder(), None, log)
         with SlurmCluster(config, Layout(folder, "none", root=root)) as cluster:
             for node in nodes:

@@ -13,21 +13,22 @@ from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 
+from tests import nvidia_smi
+
 from . import bare
 from .jobs import Jobs, path_with_slurm, wait_until
 from .test_verbs import slurmray
 
 HOSTS = ("node1", "node2")
 # In the format of nvidia-smi 580.159.04 (recorded): an H200 that works until /run/idle is there.
-NVIDIA_SMI = """#!/bin/bash
+NVIDIA_SMI = f"""#!/bin/bash
 use="97, 99824, 660.32, 1755, 61"
 [[ ! -e /run/idle ]] || use="0, 99824, 118.10, 345, 33"
 case $1 in
---list-gpus) echo "GPU 0: NVIDIA H200 (UUID: GPU-$SLURMD_NODENAME)" ;;
+"") echo "the usual table of GPUs" ;;
 *utilization*) echo "GPU-$SLURMD_NODENAME, $use, 143771, 700.00, 0x0000000000000000, 0, 0, 16" ;;
-*memory.used*) echo "GPU-$SLURMD_NODENAME, 0, 0, 143771" ;;
-*) echo "the usual table of GPUs" ;;
 esac
+{nvidia_smi.script(nvidia_smi.gpu("GPU-$SLURMD_NODENAME"))}
 """
 # A task on the second node gets stuck, and the trainer waits for it.
 TRAINER = """
@@ -79,7 +80,7 @@ def test_a_trainer_that_hangs(
         lambda: usage.exists() and len(json.loads(usage.read_text())["nodes"]) == 2, lambda: jobs.log(number)
     )
     shown = slurmray("status", str(number)).stdout
-    assert "\n  GPUs 97 % busy; their memory 69 % full; 660 W each; " in shown, shown
+    assert "\n  GPUs 97 % busy; their memory 69 % full; 660 W each" in shown, shown
     assert " ago: step 1\n" in shown
     metrics = usage.parent / "metrics"
     wait_until((metrics / "ray.json").exists, lambda: jobs.log(number))

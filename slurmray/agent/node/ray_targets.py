@@ -1,5 +1,6 @@
 """Copies Ray's file with the addresses of its metrics into the run directory, for `ray.metrics`."""
 
+import glob
 import os
 
 from .. import paths
@@ -9,18 +10,20 @@ if TYPE_CHECKING:
     from .agent_interface import NodeApi
 
 # Ray's dashboard writes it on the head node, in the format of Prometheus' file_sd_config, and again when
-# nodes come or go: ray/_private/metrics_agent.py, PrometheusServiceDiscoveryWriter.
+# nodes come or go: ray/_private/metrics_agent.py, PrometheusServiceDiscoveryWriter. In later versions it is in
+# the folder of the session, and the other one is a link with the path in the container.
 FILE = "prom_metrics_service_discovery.json"
+FOLDERS = ("session_2*", "")
 MAX_SIZE = 1 << 20  # bytes
 
 
 def copy(node: "NodeApi") -> None:
     """Copy the file as it is now, if it is there. OSError."""
-    try:
-        # Programs in the container can write there: no link, nothing that blocks.
-        source = os.open(os.path.join(node.inside, FILE), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
+    files = [path for folder in FOLDERS for path in glob.glob(os.path.join(node.inside, folder, FILE))]
+    if not files:
         return
+    # Programs in the container can write there: no link, nothing that blocks.
+    source = os.open(files[0], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(source, "rb") as file:
         data = file.read(MAX_SIZE)
     folder = os.path.join(node.job["run_dir"], paths.METRICS)

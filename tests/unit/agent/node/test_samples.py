@@ -148,11 +148,19 @@ def test_addresses_of_ray_s_metrics(tmp_path: Path) -> None:
         targets.write_text(text)
         sampler.sample()
         assert copy.read_text() == text
+    in_session = Path(node.inside, "session_2026-11-27_10-00-00_000000_1", ray_targets.FILE)
+    in_session.parent.mkdir()
+    in_session.write_text("[1, 2, 3]")
+    targets.unlink()
+    targets.symlink_to(in_session)  # as Ray 2.60 does
+    sampler.sample()
+    assert copy.read_text() == "[1, 2, 3]"
+    in_session.unlink()
     (tmp_path / "secret").write_text("secret")
     targets.unlink()
     targets.symlink_to(tmp_path / "secret")
     sampler.sample()
-    assert copy.read_text() == "[1, 2]"
+    assert copy.read_text() == "[1, 2, 3]"
 
 
 def test_a_node_without_gpus(tmp_path: Path) -> None:
