@@ -8,7 +8,7 @@ from typing import Any
 
 from slurmray.importing.directives import count_gpus
 from slurmray.importing.draft import Draft
-from slurmray.importing.importer import Importer, Program
+from slurmray.importing.importer import Importer, Program, is_log
 from slurmray.importing.trainers import NUMBERS, find_preset, looks_like_trainer
 from slurmray.importing.words import Part, Word, bash_source
 from slurmray.spec.runtimes import RUNTIMES
@@ -18,6 +18,7 @@ _KNOWN_VARIABLES = {
     *("HOME", "PWD", "USER", "LOGNAME", "PATH", "RANDOM", "UID", "SECONDS"),
     *("NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "RAY_ADDRESS"),
 }
+_END = "END_OF_DOCUMENT"
 _MAX_LINE = 100  # characters of a command, above which each argument gets a line
 
 
@@ -25,6 +26,7 @@ def assemble(importer: Importer) -> None:
     """Set the fields that depend on the whole script."""
     programs, draft = importer.programs, importer.draft
     trainer = _find_trainer(programs)
+    last = programs.index(trainer) if trainer else -1
     importer.ray.merge_arguments()
     _set_runtime(importer, trainer)
     _set_folder(importer)
@@ -35,7 +37,7 @@ def assemble(importer: Importer) -> None:
             continue
         if program.context.is_background:
             _add_service(draft, program)
-        elif trainer is not None and number < programs.index(trainer):
+        elif number < last:
             _add_prepare(draft, program)
         else:
             draft.look(program.lines, "runs after the trainer; a job ends with its trainer")
@@ -98,7 +100,7 @@ def _warn_of_unpassed(importer: Importer) -> None:
         return
     for path in list(importer.draft.fields):
         if path[0] == "env" and path[1] not in importer.passed:
-            lines = importer.draft.lines.get(path, [])
+            lines = sorted(importer.draft.lines.get(path, ()))
             importer.draft.look(lines, f"{path[1]} was not passed on to the container; now it is")
 
 
@@ -106,12 +108,28 @@ def _command(draft: Draft, program: Program) -> list[str] | str:
     """Return a command for a job spec: a list of arguments, or bash where it has variables."""
     words = [_with_addresses(word) for word in program.words]
     _set_missing(draft, program)
-    if not program.context.prefix and all(word.constant is not None for word in words):
+    rest = _redirections(draft, program)
+    if not program.context.prefix and not rest and all(word.constant is not None for word in words):
         return [word.constant or "" for word in words]
     text = bash_source(words)
     if len(text) > _MAX_LINE and "\n" not in text:
         text = " \\\n  ".join(word.bash for word in words)
-    return " && ".join((*program.context.prefix, text))
+    return " && ".join((*program.context.prefix, text)) + rest
+
+
+def _redirections(draft: Draft, program: Program) -> str:
+    """Return the files of a command's standard input and output, and its here-document, as bash."""
+    text = ""
+    if program.writes is not None and not is_log(program.writes) and not program.is_trainer:
+        text += f" > {program.writes.bash}"
+    if program.reads is not None:
+        text += f" < {program.reads.bash}"
+    if program.document is not None:
+        if program.document.constant is None:
+            draft.look(program.lines[:1], "a here-document with values that are only known when the script runs")
+        else:
+            text += f" <<'{_END}'\n{program.document.constant.removesuffix(chr(10))}\n{_END}"
+    return text
 
 
 def _with_addresses(word: Word) -> Word:
@@ -203,6 +221,7 @@ def _set_assigned(draft: Draft, name: str, value: Word) -> None:
 
 def _set_trainer(draft: Draft, program: Program) -> None:
     lines = program.lines
+    program.is_trainer = True
     for name, value in program.assignments:
         _set_assigned(draft, name, value)
     if preset := find_preset(program.text):

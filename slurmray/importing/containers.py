@@ -39,7 +39,7 @@ _SKIPPED = {
     "--privileged": f"{_DEVICES}; --privileged gives access to the GPUs of other jobs",
 }
 # Where an option of Apptainer means something else than one of Docker with the same name.
-_OF_APPTAINER = {"-e": "args", "-u": "args", "-w": "args", "-p": "args", "-i": "args", "-B": "--volume"}
+_OF_APPTAINER = {"--env": "--env-list", "-e": "args", "-u": "args", "-w": "args", "-p": "args", "-i": "args", "-B": "--volume"}
 _ALIASES = {
     **{"-v": "--volume", "--bind": "--volume", "-e": "--env", "-w": "--workdir", "--pwd": "--workdir"},
     **{"--cwd": "--workdir", "-u": "--user", "--net": "--network"},
@@ -52,12 +52,13 @@ class Containers:
 
     def __init__(self, draft: Draft, set_variable: SetVariable) -> None:
         self.draft, self.set_variable = draft, set_variable
-        self.readers: dict[str, Callable[[Option], None]] = {
+        self.readers: dict[str, Callable[[Option, Word], None]] = {
             "--volume": self._mounts,
             "--mount": self._long_mount,
-            "--env": self._variables,
-            "--env-file": lambda option: self._path("env_file", option),
-            "--workdir": lambda option: self._path("container.workdir", option, is_absolute=True),
+            "--env": lambda option, value: self._variables([value], option.lines),
+            "--env-list": lambda option, value: self._variables(value.split(","), option.lines),
+            "--env-file": lambda option, value: self._path("env_file", value, option.lines),
+            "--workdir": lambda option, value: self._folder(value, option.lines),
             "--shm-size": self._shm_size,
             "--ulimit": self._ulimit,
             "--device": self._device,
@@ -81,7 +82,7 @@ class Containers:
         kind = _OF_APPTAINER.get(name, name) if is_apptainer else name
         kind = _ALIASES.get(kind, kind)
         if kind in self.readers and option.value is not None:
-            self.readers[kind](option)
+            self.readers[kind](option, option.value)
         elif name in _SKIPPED and kind != "args":
             self.draft.skip(option.lines, _SKIPPED[name])
         else:
@@ -94,9 +95,9 @@ class Containers:
             self.draft.set("container.runtime", "pyxis", option.lines)
             self.read_image(value)
         elif name == "--container-mounts" and value is not None:
-            self._mounts(option)
+            self._mounts(option, value)
         elif name == "--container-workdir" and value is not None:
-            self._path("container.workdir", option, is_absolute=True)
+            self._folder(value, option.lines)
         elif name in ("--container-name", "--no-container-mount-home", "--container-env", "--container-save"):
             reason = "slurmray does not mount your home, and one task on each node has the container"
             self.draft.skip(option.lines, reason)
@@ -112,27 +113,28 @@ class Containers:
         else:
             self.draft.add("container.args", _one_argument(option), option.lines)
 
-    def _path(self, path: str, option: Option, *, is_absolute: bool = False) -> None:
-        assert option.value is not None  # noqa: S101
-        value = option.value.absolute_path if is_absolute else option.value.path
-        if value is None or (is_absolute and value[:1] not in ("/", "$", ".")):
-            self.draft.look(option.lines, f"set {path}: the value is only known when the script runs")
-        elif is_absolute and value[0] == ".":
-            self.draft.set(path, "$SLURM_SUBMIT_DIR" + value[1:], option.lines)
+    def _path(self, field: str, value: Word, lines: list[int]) -> None:
+        if value.path is None:
+            self.draft.look(lines, f"set {field}: the value is only known when the script runs")
         else:
-            self.draft.set(path, value, option.lines)
+            self.draft.set(field, value.path, lines)
 
-    def _mounts(self, option: Option) -> None:
-        assert option.value is not None  # noqa: S101
+    def _folder(self, value: Word, lines: list[int]) -> None:
+        path = value.absolute_path
+        if path is None or path[:1] not in ("/", "$", "."):
+            self.draft.look(lines, "set container.workdir: the value is only known when the script runs")
+        else:
+            self.draft.set("container.workdir", _from_submit_folder(path), lines)
+
+    def _mounts(self, option: Option, value: Word) -> None:
         is_list = option.name not in ("-v", "--volume")
-        for word in option.value.split(",") if is_list else [option.value]:
+        for word in value.split(",") if is_list else [value]:
             parts = word.split(":")
             options = parts[2].constant if len(parts) > 2 else ""
             self._mount(parts[0], parts[1] if len(parts) > 1 else parts[0], options, option.lines)
 
-    def _long_mount(self, option: Option) -> None:
-        assert option.value is not None  # noqa: S101
-        values: dict[str, Word | None] = dict(part.partition("=") for part in option.value.split(","))
+    def _long_mount(self, option: Option, value: Word) -> None:
+        values: dict[str, Word | None] = dict(part.partition("=") for part in value.split(","))
         source = values.get("source") or values.get("src")
         target = values.get("target") or values.get("destination") or values.get("dst")
         kind = values.get("type")
@@ -150,8 +152,7 @@ class Containers:
         if host[0] not in "/~$.":
             self.draft.look(lines, "a named volume: use a folder in container.mounts")
             return
-        if inside == "." or inside.startswith("./"):
-            inside = "$SLURM_SUBMIT_DIR" + inside[1:]
+        inside = _from_submit_folder(inside)
         is_same = source.path == target.path
         if is_same and host == "." and not options:
             self.draft.skip(lines, "the submit folder is always mounted")
@@ -160,32 +161,29 @@ class Containers:
         options = options.replace("+", ",")
         self.draft.add("container.mounts", f"{text}:{options}" if options else text, lines)
 
-    def _variables(self, option: Option) -> None:
-        assert option.value is not None  # noqa: S101
-        words = [option.value] if option.name in ("-e", "--env") and "," not in option.value.beginning.partition("=")[0] else []
-        for word in words or option.value.split(","):
+    def _variables(self, words: list[Word], lines: list[int]) -> None:
+        for word in words:
             name, value = word.partition("=")
             if name:
-                self.set_variable(name, value, option.lines)
+                self.set_variable(name, value, lines)
+            else:
+                self.draft.look(lines, "a variable that is only known when the script runs: see env")
 
-    def _shm_size(self, option: Option) -> None:
-        assert option.value is not None  # noqa: S101
-        match = re.fullmatch(r"([1-9][0-9]*)([bkmgBKMG])[bB]?", option.value.constant or "")
+    def _shm_size(self, option: Option, value: Word) -> None:
+        match = re.fullmatch(r"([1-9][0-9]*)([bkmgBKMG])[bB]?", value.constant or "")
         if match:
             self.draft.set("container.shm_size", match[1] + match[2].lower(), option.lines)
         else:
             self.draft.look(option.lines, "set container.shm_size, e.g. 64g")
 
-    def _ulimit(self, option: Option) -> None:
-        assert option.value is not None  # noqa: S101
-        text = option.value.constant or ""
+    def _ulimit(self, option: Option, value: Word) -> None:
+        text = value.constant or ""
         name, _, limits = text.partition("=")
         soft, _, hard = limits.partition(":")
         self.draft.add("container.ulimits", f"{name}={soft}:{hard or soft}", option.lines)
 
-    def _device(self, option: Option) -> None:
-        assert option.value is not None  # noqa: S101
-        text = option.value.constant or ""
+    def _device(self, option: Option, value: Word) -> None:
+        text = value.constant or ""
         if not _GPU_DEVICES.match(text):
             self._argument(option)
         elif text.startswith("/dev/kfd"):
@@ -193,17 +191,15 @@ class Containers:
         else:
             self.draft.skip(option.lines, _DEVICES)
 
-    def _group(self, option: Option) -> None:
-        assert option.value is not None  # noqa: S101
-        if option.value.constant in ("video", "render", "keep-groups"):
+    def _group(self, option: Option, value: Word) -> None:
+        if value.constant in ("video", "render", "keep-groups"):
             self.draft.skip(option.lines, _DEVICES)
         else:
             self._argument(option)
 
-    def _user(self, option: Option) -> None:
-        assert option.value is not None  # noqa: S101
-        text = option.value.constant
-        if text is None and "id -u" in option.value.bash:
+    def _user(self, option: Option, value: Word) -> None:
+        text = value.constant
+        if text is None and "id -u" in value.bash:
             self.draft.skip(option.lines, "the default, container.user: auto")
         elif text in ("root", "0", "0:0", "root:root"):
             self.draft.set("container.user", "0:0", option.lines)
@@ -212,19 +208,22 @@ class Containers:
         else:
             self.draft.look(option.lines, "set container.user to UID[:GID] in numbers")
 
-    def _network(self, option: Option) -> None:
-        assert option.value is not None  # noqa: S101
-        if option.value.constant == "host":
+    def _network(self, option: Option, value: Word) -> None:
+        if value.constant == "host":
             self.draft.skip(option.lines, "containers use the host's network")
         else:
             self.draft.look(option.lines, "containers use the host's network, and no other")
 
-    def _pull(self, option: Option) -> None:
-        assert option.value is not None  # noqa: S101
-        if option.value.constant in ("always", "missing", "never"):
-            self.draft.set("container.pull", option.value.constant, option.lines)
+    def _pull(self, option: Option, value: Word) -> None:
+        if value.constant in ("always", "missing", "never"):
+            self.draft.set("container.pull", value.constant, option.lines)
         else:
             self._argument(option)
+
+
+def _from_submit_folder(path: str) -> str:
+    """Return an absolute path for one that begins in the submit folder."""
+    return "$SLURM_SUBMIT_DIR" + path[1:] if path == "." or path.startswith("./") else path
 
 
 def _one_argument(option: Option) -> str:

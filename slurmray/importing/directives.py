@@ -33,7 +33,7 @@ _SHORT_FLAGS = {f"-{short}" for short, name in _SHORT.items() if f"--{name}" in 
 
 def read_directives(text: str, draft: Draft) -> dict[str, str]:
     """Set the fields of a script's directives. Return what Slurm's variables will be, as far as known."""
-    words, problems = [], 0
+    words: list[Word] = []
     is_over = False
     for number, line in enumerate(text.split("\n"), start=1):
         is_directive = line.startswith("#SBATCH")
@@ -44,7 +44,6 @@ def read_directives(text: str, draft: Draft) -> dict[str, str]:
                 words += [constant(word, number) for word in split_directive(line[len("#SBATCH") :])]
             except ValueError as error:
                 draft.look([number], str(error))
-                problems += 1
         elif line.strip() and not line.lstrip().startswith("#"):
             is_over = True
     given: dict[str, str] = {}
@@ -63,31 +62,32 @@ def split_directive(text: str) -> Iterator[str]:
     As sbatch does it, which is not how bash does: # begins a comment anywhere outside quotes, and backslashes
     count in both kinds of quotes (src/sbatch/opt.c, _get_argument).
     """
-    word: str | None = None
-    quote = ""
+    word: list[str] = []
+    is_word, quote = False, ""
     characters = iter(text)
     for character in characters:
-        if character == "\\":
-            word = (word or "") + next(characters, "")
+        if character == quote:
+            quote = ""
+        elif character == "\\":
+            word.append(next(characters, ""))
         elif quote:
-            if character == quote:
-                quote = ""
-            else:
-                word = (word or "") + character
+            word.append(character)
         elif character in "\"'":
-            quote, word = character, word or ""
+            quote = character
         elif character.isspace() or character == "#":
-            if word is not None:
-                yield word
-            word = None
+            if is_word:
+                yield "".join(word)
+            word, is_word = [], False
             if character == "#":
                 return
+            continue
         else:
-            word = (word or "") + character
+            word.append(character)
+        is_word = True
     if quote:
         raise ValueError(f"a directive whose {quote} is not closed")
-    if word is not None:
-        yield word
+    if is_word:
+        yield "".join(word)
 
 
 def _options(words: list[Word], draft: Draft) -> Iterator[Option]:
@@ -174,7 +174,7 @@ class _Directives:
         """Set a field; the last one of several counts, as in sbatch."""
         key = tuple(path.split("."))
         if key in self.draft.fields and self.draft.fields[key] != value:
-            self.draft.skip(self.draft.lines.pop(key), "set again below")
+            self.draft.skip(sorted(self.draft.lines.pop(key)), "set again below")
             del self.draft.fields[key]
         self.draft.set(path, value, lines)
 

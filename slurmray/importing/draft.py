@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,14 @@ _SECRET_VALUE = re.compile(
     r"://[^/\s:@]*:[^/\s@]+@|\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,})"
 )
 HIDDEN = "..."
+_MAX_FIELDS = 2000
+_MAX_SECRETS = 100
 _MIN_SECRET = 6  # characters, below which a value is not looked for elsewhere
+_LONG_SECRET = 12  # from which it is also looked for within a word
+
+
+class TooLargeError(Exception):
+    """The script has too many commands or fields, or its variables expand to too much text."""
 
 
 @dataclass
@@ -33,7 +40,7 @@ class Draft:
     """Fields of a job spec, by path; and notes about lines."""
 
     fields: dict[Path, Any] = field(default_factory=dict)
-    lines: dict[Path, list[int]] = field(default_factory=dict)
+    lines: dict[Path, set[int]] = field(default_factory=dict)
     notes: dict[int, Notes] = field(default_factory=dict)
     secrets: set[str] = field(default_factory=set)
 
@@ -46,6 +53,7 @@ class Draft:
             return False
         self.fields[key] = value
         self.became(path, lines, key)
+        self._check_size(self.fields)
         return True
 
     def set_variable(self, name: str, value: str | None, lines: Sequence[int]) -> None:
@@ -55,6 +63,7 @@ class Draft:
             self.lines.pop(key, None)
         self.fields[key] = value
         self.became(f"env.{name}", lines, key)
+        self._check_size(self.fields)
 
     def add(self, path: str, item: Any, lines: Sequence[int]) -> None:
         """Append an item to a list, unless it is there."""
@@ -62,6 +71,7 @@ class Draft:
         items = self.fields.setdefault(key, [])
         if item not in items:
             items.append(item)
+            self._check_size(items)
         self.became(path, lines, (*key, str(items.index(item))))
 
     def add_line(self, path: str, text: str, lines: Sequence[int]) -> None:
@@ -71,6 +81,10 @@ class Draft:
         if text not in before.split("\n"):
             self.fields[key] = f"{before}\n{text}" if before else text
         self.became(path, lines, key)
+
+    def _check_size(self, items: Sized) -> None:
+        if len(items) > _MAX_FIELDS:
+            raise TooLargeError
 
     def get(self, path: str) -> Any:
         """Return the value of a field; None if it is not set."""
@@ -82,8 +96,8 @@ class Draft:
             notes = self.notes.setdefault(line, Notes())
             if name not in notes.became:
                 notes.became.append(name)
-            if key and line not in self.lines.setdefault(key, []):
-                self.lines[key].append(line)
+            if key:
+                self.lines.setdefault(key, set()).add(line)
 
     def withdraw(self, path: str) -> list[int]:
         """Take back that lines became a field or part of it; return them."""
@@ -110,15 +124,23 @@ class Draft:
         """Whether a variable or option is a secret, by its name or value; remembers the value."""
         is_one = bool(SECRET_NAME.search(name.replace("-", "_")) or (value and _SECRET_VALUE.search(value)))
         if is_one and value:
-            self.secrets.add(value)
+            self.add_secret(value)
         return is_one
+
+    def add_secret(self, value: str) -> None:
+        """Remember a value that must not be written."""
+        self.secrets.add(value)
+        if len(self.secrets) > _MAX_SECRETS:
+            raise TooLargeError
 
     def hide(self, text: str) -> str:
         """Return a text without the values of secrets."""
-        if _SECRET_VALUE.search(text):
-            text = re.sub(r"\S*(?:" + _SECRET_VALUE.pattern + r")\S*", HIDDEN, text)
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            if len(secret) >= _MIN_SECRET:
+        text = _SECRET_VALUE.sub(HIDDEN, text)
+        known = [secret for secret in self.secrets if len(secret) >= _MIN_SECRET and secret in text]
+        for secret in sorted(known, key=len, reverse=True):
+            if len(secret) >= _LONG_SECRET:
+                text = text.replace(secret, HIDDEN)
+            else:
                 text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
         return text
 
@@ -153,7 +175,7 @@ class Draft:
         return spec
 
 
-def _map_texts(value: Any, change: Any) -> Any:
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -162,7 +184,3 @@ def _map_texts(value: Any, change: Any) -> Any:
         return {name: _map_texts(item, change) for name, item in value.items()}
     return value
 
-
-def flat(lines: Iterable[Iterable[int]]) -> list[int]:
-    """Return lines of several things, sorted, each once."""
-    return sorted({line for each in lines for line in each})

@@ -6,23 +6,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from slurmray.importing.draft import TooLargeError
 from slurmray.importing.syntax_tree import Node
 from slurmray.importing.words import Part, Word
 from slurmray.loading.remarks import SECRET_NAME
 
 _MAX_WORD = 100_000  # characters, so that variables of variables do not fill the memory
-_MAX_ALL = 8_000_000
+_MAX_ALL = 2_000_000
 # Programs and variables that tell nodes and addresses: slurmray finds those itself.
 _CLUSTER_PROGRAMS = re.compile(r"\b(?:scontrol|hostname|getent|ip (?:-\S+ )*(?:addr|route|a)|nslookup|dig|ping|host)\b")
 _CLUSTER_VARIABLES = {
     *("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST", "SLURMD_NODENAME", "HOSTNAME"),
     *("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_LAUNCH_NODE_IPADDR"),
 }
+# What bash expands to several words, or to names of files; and characters above which it is not looked for.
+_PATTERN = r"(?<!\\)(?:\*|\{[^}]*(?:,|\.\.)[^}]*\})"
+_MAX_PATTERN = 2000
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
-
-
-class TooLargeError(Exception):
-    """The script's variables expand to too much text."""
 
 
 @dataclass
@@ -85,12 +85,14 @@ class Variables:
         parts = tuple(self._parts(word["Parts"], True, False)) if word else ()
         return self._counted(Word(parts, self.line(word) if word else line))
 
-    def document(self, word: Node) -> Word:
-        """Return the text of a here-document."""
+    def document(self, word: Node, *, drops_tabs: bool, is_quoted: bool) -> Word:
+        """Return the text of a here-document. is_quoted: nothing in it is expanded."""
         parts = []
         for node in word["Parts"]:
             if node["Type"] == "Lit":
-                parts.append(Part(re.sub(r"\\([$`\\])", r"\1", node["Value"])))
+                text = node["Value"]
+                text = re.sub(r"^\t+", "", text, flags=re.MULTILINE) if drops_tabs else text
+                parts.append(Part(text if is_quoted else re.sub(r"\\([$`\\])", r"\1", text)))
             else:
                 parts += self._parts([node], True, True)
         return self._counted(Word(tuple(parts), self.line(word)))
@@ -160,7 +162,7 @@ class Variables:
             is_continued = self.text_of(node) == node["Value"] + "\\"
             yield Part(text, with_breaks=text + "\\\n" if is_continued else "")
             return
-        if re.search(r"(?<!\\)(?:\*|\{[^}]*(?:,|\.\.)[^}]*\})", text) and not is_value:
+        if not is_value and (len(text) > _MAX_PATTERN or re.search(_PATTERN, text)):
             yield Part(text, "code", False)  # bash makes names of files of it, or several words
             return
         if match := re.match(r"~(?=/|$)", text):

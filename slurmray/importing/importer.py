@@ -36,7 +36,7 @@ _SKIPPED = {
     **dict.fromkeys(("sleep", "wait", "ping", "nc", "pkill", "kill", "killall"), _ENDS),
     **dict.fromkeys(("set", "shopt", "trap", "true", "false", ":", "exit", "return", "break"), "structure of the script"),
     **dict.fromkeys(("continue", "[", "test", "shift", "local", "cat", "grep", "let", "which", "type"), "structure of the script"),
-    **dict.fromkeys(("command", "hash", "read", "seq"), "structure of the script"),
+    **dict.fromkeys(("hash", "seq"), "structure of the script"),
     "umask": "jobs keep the umask of the submitter",
 }
 _ENGINE_SKIPPED = {
@@ -49,6 +49,7 @@ _ACTIVATIONS = re.compile(
     r"(?:module|ml|spack|conda|mamba|micromamba)$"
 )
 _ACTIVATING_FILES = re.compile(r"(?:^|/)(?:activate|conda\.sh|modules?\.sh|bash|lmod\.sh|init/bash|setvars\.sh|\.bashrc|\.bash_profile|profile)$")
+_MAX_INSTALLER = 6  # words, in which `install` is
 _INSTALLERS = re.compile(r"(?:pip3?|apt-get|apt|conda|uv pip|yum|dnf|python3? -m pip) .*\binstall\b|pip3? uninstall")
 # Programs that only run the command after them; those with options that have no value.
 _RUNNERS = {"nohup", "exec", "time", "sudo", "setsid", "command", "ionice", "nice", "stdbuf", "unbuffer"}
@@ -62,12 +63,14 @@ _VARIABLES_SKIPPED = {
 _LOGINS = {"wandb": "WANDB_API_KEY", "huggingface-cli": "HF_TOKEN", "hf": "HF_TOKEN"}
 # Commands that only keep a container running.
 _WAITING = re.compile(r"tail -f .*|sleep \S+|cat|(?:/bin/)?(?:ba)?sh(?: -[il])*")
+_RAY_STATE = r"ray\.nodes|cluster_resources|available_resources"
+_MAX_TEXT = 20_000  # characters
 # Options of trainers whose value is a secret though the name does not show it.
 _SECRET_OPTIONS = {"--use_wandb"}
 # And the other way round: names of columns and of special tokens.
 _NO_SECRETS = re.compile(
-    r"(?:.*_)?(?:(?:input|output|prompt|label|response|data|image|images|video|reward_fn|chosen|rejected|eos|bos|pad"
-    r"|tool|system|target|text|multi_turn)_(?:key|token)|key|token_(?:level|id|ids|mean).*|(?:max|min|num)_.*)"
+    r"key|(?:.*_)?(?:(?:input|output|prompt|label|response|data|image|images|video|reward_fn|chosen|rejected|eos|bos|pad"
+    r"|tool|system|target|text|multi_turn)_(?:key|token)|token_(?:level|id|ids|mean).*|(?:max|min|num)_.*)"
 )
 
 
@@ -80,11 +83,15 @@ class Program:
     context: Context
     assignments: list[tuple[str, Word]]
     ready: dict[str, object] = field(default_factory=dict)
+    document: Word | None = None
+    reads: Word | None = None
+    writes: Word | None = None
+    is_trainer: bool = False
 
     @property
     def text(self) -> str:
-        """The command line, for patterns."""
-        return bash_source(self.words)
+        """The beginning of the command line, for patterns."""
+        return bash_source(self.words)[:_MAX_TEXT]
 
 
 class Importer:
@@ -140,9 +147,9 @@ class Importer:
 
     def handle_export(self, name: str, value: Word | None, lines: Sequence[int], context: Context) -> None:
         """Set a variable for Ray and the trainer."""
-        if context.is_conditional and not (value is not None and value.has("cluster")):
+        if (context.is_conditional or context.is_looped) and not (value is not None and value.has("cluster")):
             if name not in _VARIABLES_SKIPPED:
-                self.draft.look(lines, f"{name} is set in an if: set it in env")
+                self.draft.look(lines, f"{name} is set in an if or a loop: set it in env")
                 return
         self._set_variable(name, value, list(lines), context.is_inside)
 
@@ -156,11 +163,11 @@ class Importer:
 
     def handle_command(self, command: Command, context: Context, reader: Reader) -> None:
         """Act on a command."""
-        before = set(self.draft.notes)
         self._run(command.words, command, context, reader)
         # Lines on which no word begins, e.g. of a text over several lines.
-        if any(line in self.draft.notes and line not in before for line in command.lines):
-            self.draft.skip([line for line in command.lines if line not in self.draft.notes], "continues the line above")
+        missing = [line for line in command.lines if line not in self.draft.notes]
+        if len(missing) < len(command.lines):
+            self.draft.skip(missing, "continues the line above")
 
     def _run(self, words: list[Word], command: Command, context: Context, reader: Reader) -> None:
         name = words[0].constant
@@ -169,12 +176,14 @@ class Importer:
         lines = self._lines(words, command)
         if wrapper:
             wrapper(words, command, context, reader)
+        elif base in _SKIPPED and command.writes is not None and not is_log(command.writes):
+            self.draft.look(lines, "it writes a file: do that before the job, or in a prepare step")
         elif base in _SKIPPED:
             self.draft.skip(lines, _SKIPPED[base])
-        elif base and _ACTIVATIONS.match(base) and not _INSTALLERS.search(bash_source(words)):
-            self._activate(words, lines, context, reader)
-        elif _INSTALLERS.search(bash_source(words)):
+        elif _INSTALLERS.search(bash_source(words[:_MAX_INSTALLER])):
             self._install(words, lines, context)
+        elif base and _ACTIVATIONS.match(base):
+            self._activate(words, lines, context, reader)
         elif context.is_condition:
             self.draft.look(lines, "a command whose result the script uses")
         else:
@@ -188,8 +197,8 @@ class Importer:
 
     def _add_program(self, words: list[Word], command: Command, context: Context) -> None:
         lines = self._lines(words, command)
-        is_probe = words[0].constant and "python" in str(words[0].constant) and any("ray.init" in word.beginning for word in words)
-        if is_probe and any(re.search(r"ray\.nodes|cluster_resources|available_resources", word.beginning) for word in words):
+        code = "".join(word.beginning for word in (*words, *([command.document] if command.document else [])))
+        if "python" in words[0].beginning and "ray.init" in code and re.search(_RAY_STATE, code):
             self.draft.skip(lines, _ENDS)
             return
         for assigned, value in command.assignments:
@@ -197,7 +206,9 @@ class Importer:
         if words[0].constant is None and not words[0].variables:
             self.draft.look(lines, "a command that is only known when the script runs")
             return
-        self.programs.append(Program(self._without_secrets(words), lines, context, command.assignments))
+        program = Program(self._without_secrets(words), lines, context, command.assignments)
+        program.document, program.reads, program.writes = command.document, command.reads, command.writes
+        self.programs.append(program)
 
     def _without_secrets(self, words: list[Word]) -> list[Word]:
         """Return a command with `...` in place of constants that are secrets by the names of their options."""
@@ -209,7 +220,7 @@ class Importer:
             if value is not None:
                 is_secret = self._is_secret_option(name)
             if is_secret and text and not text.startswith("-"):
-                self.draft.secrets.add(text)
+                self.draft.add_secret(text)
                 self.draft.look([word.line], "a secret in the command, left out: take it from env, as null")
                 kept.append(constant(f"{name}={HIDDEN}" if value is not None else HIDDEN, word.line))
             else:
@@ -298,7 +309,7 @@ class Importer:
             self.draft.skip(lines, _ENGINE_SKIPPED[verb])
         elif verb == "exec":
             options, rest = split_options(words[2:], containers.ENGINE_FLAGS)
-            self.draft.skip(words[0:1] and [words[0].line], "slurmray runs commands in the container")
+            self.draft.skip([words[0].line], "slurmray runs commands in the container")
             for option in options:
                 self.containers.read_option(option, False)
             if rest:
@@ -441,8 +452,6 @@ class Importer:
             self.draft.skip(lines, _ENDS)
             self._set_assignments(command)
             self.ray.read_start(words[2:], self.gpus)
-            if context.image and not context.prefix:
-                self.draft.became("container", [])
         elif verb in ("stop", "status", "list", "summary", "health-check", "logs", "timeline"):
             self.draft.skip(lines, _ENDS)
         elif verb == "job" and len(words) > 2 and words[2].constant == "submit":
@@ -542,7 +551,9 @@ class Importer:
         if "login" not in texts:
             self._add_program(words, command, context)
             return
-        self.draft.secrets.update(text for text in texts if text not in ("auth", "login") and text[:2] != "--")
+        for text in texts:
+            if text not in ("auth", "login") and not text.startswith("--"):
+                self.draft.add_secret(text)
         name = _LOGINS[str(words[0].constant).rpartition("/")[2]]
         self.draft.set_variable(name, None, lines)
         self.draft.skip(lines, f"{name} is enough")
@@ -574,6 +585,12 @@ _READERS = "pwd|date|realpath|readlink|basename|dirname|scontrol|hostname|wc|tr|
 _HARMLESS = re.compile(
     rf"(?:\$\(|`|\|\s*|\$\(\()\s*(?:{_READERS}|whoami|id|mktemp|seq|uuidgen|tail|sort|uniq|shuf|getent|ip|which|squeue|sinfo|nvidia-smi|\$|srun .*hostname)\b"
 )
+
+
+def is_log(word: Word) -> bool:
+    """Whether a file that a command writes to is a log, or none: the job has its own."""
+    text = "".join(part.text for part in word.parts)
+    return bool(re.search(r"/dev/|\.(?:log|out|err)$|(?i:log)", text)) or word.constant in ("1", "2")
 
 
 def _has_effect(code: str) -> bool:

@@ -9,8 +9,8 @@ from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.importing.assembly import assemble
 from slurmray.importing.directives import count_gpus, read_directives
-from slurmray.importing.draft import Draft
-from slurmray.importing.expansion import TooLargeError, Variables
+from slurmray.importing.draft import Draft, TooLargeError
+from slurmray.importing.expansion import Variables
 from slurmray.importing.importer import Importer
 from slurmray.importing.output import clean, write_fields, write_lines, write_looks
 from slurmray.importing.reader import Context, Reader
@@ -58,7 +58,7 @@ def read_launcher(name: str, raw: bytes) -> Imported:
         place, _, message = str(error).partition(": ")
         raise SpecError([Problem(f"{name}:{place}", f"not valid bash: {clean(message)}")]) from None
     except TooLargeError:
-        raise SpecError([Problem(name, "its variables expand to too much text; write a job spec by hand")]) from None
+        raise SpecError([Problem(name, "has too many commands or too long values; write a job spec by hand")]) from None
     except RecursionError:
         raise SpecError([Problem(name, "nested too deeply; write a job spec by hand")]) from None
     return _write(name, text, draft)

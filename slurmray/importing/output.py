@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from slurmray.importing.draft import Draft, Notes, Path
@@ -85,7 +85,7 @@ def _field(name: str, value: Any, path: Path, draft: Draft, depth: int, beginnin
     """Yield the lines of a field. beginning: in place of the indentation, `- ` of a list's item."""
     indent = "  " * depth
     start = (beginning or indent) + f"{format_scalar(name)}:"
-    comment = _comment(draft.lines.get(path, []))
+    comment = _comment(draft.lines.get(path, set()))
     if isinstance(value, dict):
         if not value:
             yield f"{start} {{}}{comment}"
@@ -106,7 +106,7 @@ def _field(name: str, value: Any, path: Path, draft: Draft, depth: int, beginnin
 
 def _item(item: Any, path: Path, draft: Draft, depth: int) -> Iterator[str]:
     indent = "  " * depth
-    comment = _comment(draft.lines.get(path, []))
+    comment = _comment(draft.lines.get(path, set()))
     if isinstance(item, dict) and item:
         for number, (key, value) in enumerate(item.items()):
             lines = _field(str(key), value, (*path, str(key)), draft, depth + 1, "" if number else f"{indent}- ")
@@ -150,7 +150,7 @@ def _is_block(text: str) -> bool:
     )
 
 
-def _comment(lines: Sequence[int]) -> str:
+def _comment(lines: Collection[int]) -> str:
     if not lines:
         return ""
     ordered = sorted(lines)

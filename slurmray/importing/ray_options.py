@@ -90,7 +90,7 @@ class RayOptions:
                 self.draft.lines[("ray", place, str(items.index(argument)))]
                 for place, items in (("head_args", head), ("worker_args", workers))
             ]
-            self.draft.add("ray.args", argument, sorted({line for each in lines for line in each}))
+            self.draft.add("ray.args", argument, sorted(set().union(*lines)))
         for place, items in (("head_args", head), ("worker_args", workers)):
             common = self.draft.get("ray.args") or []
             if left := [argument for argument in items if argument not in common]:

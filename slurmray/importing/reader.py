@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from slurmray.importing.draft import TooLargeError
 from slurmray.importing.expansion import Variables
 from slurmray.importing.syntax_tree import BashSyntaxError, Node, parse
 from slurmray.importing.words import Part, Word
@@ -13,6 +14,8 @@ from slurmray.importing.words import Part, Word
 _MAX_SCRIPTS = 300  # within the script, each a process of the parser
 _MAX_DEPTH = 12
 _MAX_CALLS = 200
+_MAX_COMMANDS = 5000
+_WRITES = (">", ">>", ">|", "&>", "&>>")
 # Programs after a pipe that only copy or filter what the first one prints.
 _FILTERS = ("tee", "cat", "grep", "ts", "sed", "awk", "head", "tail", "tr", "sort", "wc", "cut", "xargs")
 
@@ -40,15 +43,17 @@ class Context:
 
 @dataclass(frozen=True)
 class Command:
-    """A command. assignments: before its name. first, last: its lines. source: as written."""
+    """A command. assignments: before its name. first, last: its lines."""
 
     words: list[Word]
     assignments: list[tuple[str, Word]]
     first: int
     last: int
-    source: str
     document: Word | None = None
     """Its here-document."""
+    reads: Word | None = None
+    writes: Word | None = None
+    """Files that its standard input and output are."""
 
     @property
     def lines(self) -> list[int]:
@@ -86,7 +91,7 @@ class Reader:
         self.context = context
         self.functions: dict[str, Node] = {}
         self.called: set[str] = set()
-        self.budget = {"scripts": _MAX_SCRIPTS, "calls": _MAX_CALLS}
+        self.budget = {"scripts": _MAX_SCRIPTS, "calls": _MAX_CALLS, "commands": _MAX_COMMANDS}
         self.prefix: tuple[str, ...] = context.prefix
 
     def read(self, tree: Node) -> None:
@@ -149,14 +154,23 @@ class Reader:
         if not words:
             self.handler.look(lines, "a command that is only known when it runs")
             return
-        document = None
+        document = reads = writes = None
+        end = lines[-1]
         for redirection in node.get("Redirs") or []:
-            if redirection["Op"] in ("<<", "<<-") and redirection.get("Hdoc"):
-                document = variables.document(redirection["Hdoc"])
-            elif redirection["Op"] == "<<<":
+            operator = redirection["Op"]
+            if operator in ("<<", "<<-") and redirection.get("Hdoc"):
+                is_quoted = any(part["Type"] != "Lit" for part in redirection["Word"]["Parts"])
+                document = variables.document(redirection["Hdoc"], drops_tabs=operator == "<<-", is_quoted=is_quoted)
+                end = max(end, variables.last_line(redirection["Hdoc"]))
+            elif operator == "<<<":
                 document = variables.value(redirection["Word"], lines[0])
-        end = max([lines[-1], *(variables.last_line(each["Hdoc"]) + 1 for each in node.get("Redirs") or [] if each.get("Hdoc"))])
-        source = variables.text_of(command)
+            elif operator == "<":
+                reads = variables.value(redirection["Word"], lines[0])
+            elif operator in _WRITES and (redirection.get("N") or {}).get("Value") in (None, "1"):
+                writes = variables.value(redirection["Word"], lines[0])
+        self.budget["commands"] -= 1
+        if self.budget["commands"] < 0:
+            raise TooLargeError
         name = words[0].constant
         if name in self.functions:
             self._call(name, lines, context)
@@ -169,7 +183,7 @@ class Reader:
         if name == "read":
             self._assign_read(words[1:], document, lines)
             return
-        made = Command(words, assignments, lines[0], end, source, document)
+        made = Command(words, assignments, lines[0], end, document, reads, writes)
         self.handler.handle_command(made, replace(context, prefix=self.prefix), self)
 
     def _call(self, name: str, lines: list[int], context: Context) -> None:

@@ -86,12 +86,13 @@ class Word:
     def _pieces(self) -> list[tuple[str, bool]]:
         """Return pieces of bash source, and whether each goes between double quotes."""
         pieces: list[tuple[str, bool]] = []
+        is_path = any(part.kind == "text" and part.text for part in self.parts)  # has no spaces, as it seems
         for part in self.parts:
             if part.kind == "text":
                 piece = (re.sub(r'(["\\$`])', r"\\\1", part.text), True)
             else:
                 source = f"${{{part.text}}}" if part.kind == "variable" else part.text
-                piece = (source, part.is_quoted)
+                piece = (source, part.is_quoted or (is_path and part.kind == "variable"))
             if pieces and pieces[-1][1] and piece[1]:
                 pieces[-1] = (pieces[-1][0] + piece[0], True)
             elif piece[0]:

@@ -70,7 +70,7 @@ def test_values_of_variables() -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("python train.py $HOME/x", 'python train.py "$HOME"/x'),
+        ("python train.py $HOME/x", 'python train.py "$HOME/x"'),
         ("python train.py \"$MODEL\"", 'python train.py "$MODEL"'),
         ("python train.py $EXTRA", "python train.py $EXTRA"),
         ("python train.py \"$(date +%s)\"", 'python train.py "$(date +%s)"'),
@@ -121,7 +121,7 @@ def test_setup() -> None:
         "module purge",
         "module load cuda/12.4 podman",
         "ml gcc",
-        'source "$HOME"/miniconda3/etc/profile.d/conda.sh',
+        'source "$HOME/miniconda3/etc/profile.d/conda.sh"',
         "conda activate rl",
         ". venv/bin/activate",
     ]
@@ -289,3 +289,45 @@ def test_lines_of_a_script_within_the_script() -> None:
     assert "container.shm_size" in found[5]
     assert "container.image" in found[6]
     assert found[8] == "not needed because: it only prints"
+
+
+def test_files_and_documents_of_a_command() -> None:
+    made = run(
+        "python gen.py --n 1 > data.json",
+        "python - <<'EOF' >> prepare.log",
+        "print('$HOME')",
+        "EOF",
+        "python tok.py < data.json 2> errors",
+        "python train.py > train.txt 2>&1",
+    )
+    assert [step["run"] for step in made["prepare"]] == [
+        "python gen.py --n 1 > data.json",
+        "python - <<'END_OF_DOCUMENT'\nprint('$HOME')\nEND_OF_DOCUMENT",
+        "python tok.py < data.json",
+    ]
+    assert made["run"] == ["python", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("cat > config.yaml <<EOF\na: $A\nEOF", [1, 2, 3]),
+        ("echo node1 > hosts", [1]),
+        ("echo started >> run.log", []),
+        ("echo started &>> ${JOBLOG}", []),
+        ("date > /dev/null", []),
+    ],
+)
+def test_files_that_the_script_writes(line: str, expected: list[int]) -> None:
+    assert looks(f"{line}\n{TRAINER}\n") == expected
+
+
+def test_what_an_if_decides() -> None:
+    assert looks("if [ $X ]; then\n  export A=1\n  conda activate x\n  python prepare.py\nfi\npython train.py\n") == [2, 3, 4]
+    assert fields("if [ $X ]; then\n  export A=1\nfi\npython train.py\n").get("env") is None
+
+
+def test_a_value_that_changes_is_not_guessed() -> None:
+    script = "M=a\nif [ $X ]; then M=b; fi\npython train.py --model $M\n"
+    assert fields(script)["run"] == "python train.py --model $M"
+    assert looks(script) == [3]

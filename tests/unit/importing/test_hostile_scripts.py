@@ -27,7 +27,7 @@ SECRET = "correct0horse1battery2"
         (b"#!/bin/bash\r\necho\r\n", "my.slurm: has the line ends of Windows, which sbatch refuses; use dos2unix"),
         (b"#!/usr/bin/env python3\nx\n", "my.slurm:1:1: is no bash script; init --from reads only bash"),
         (b"#" * (MAX_BYTES + 1), "my.slurm: is larger than 256 KB; no launcher is"),
-        (b"a=xxxxxxxx\n" + b"a=$a$a\n" * 60, "my.slurm: its variables expand to too much text; write a job spec by hand"),
+        (b"a=xxxxxxxx\n" + b"a=$a$a\n" * 60, "my.slurm: has too many commands or too long values; write a job spec by hand"),
     ],
 )
 def test_one_clear_line(raw: bytes, message: str) -> None:
