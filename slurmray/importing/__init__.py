@@ -1,1 +1,1 @@
-"""Turns a launcher, a bash script that starts Ray under Slurm, into a job spec. Runs nothing of the script."""
+"""Makes a job spec from a launcher, a bash script that starts Ray under Slurm. Runs nothing of it."""

@@ -6,9 +6,10 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from slurmray.importing.calls import Program, is_log
 from slurmray.importing.directives import count_gpus
 from slurmray.importing.draft import Draft
-from slurmray.importing.importer import Importer, Program, is_log
+from slurmray.importing.importer import Importer
 from slurmray.importing.trainers import NUMBERS, find_preset, looks_like_trainer
 from slurmray.importing.words import Part, Word, bash_source
 from slurmray.spec.runtimes import RUNTIMES
@@ -50,7 +51,11 @@ def _find_trainer(programs: list[Program]) -> Program | None:
     """Return the trainer: the last program with a preset, or that looks like one, or that is waited for."""
     by_form = [
         [program for program in programs if find_preset(program.text)],
-        [program for program in programs if not program.context.is_background and looks_like_trainer(program.text)],
+        [
+            program
+            for program in programs
+            if not program.context.is_background and looks_like_trainer(program.text)
+        ],
         [program for program in programs if not program.context.is_background],
         programs,
     ]
@@ -80,7 +85,7 @@ def _leave_out_unsupported(draft: Draft) -> None:
 def _set_folder(importer: Importer) -> None:
     draft = importer.draft
     shares_folder = draft.get("container.runtime") in ("none", "apptainer", "singularity")
-    for word, lines, is_inside in importer.folders:
+    for word, lines, is_inside in importer.setup.folders:
         path = word.path or ""
         if path == ".":
             draft.skip(lines, "the default, the submit folder")
@@ -96,10 +101,10 @@ def _set_folder(importer: Importer) -> None:
 
 def _warn_of_unpassed(importer: Importer) -> None:
     """Note variables of the host that `docker run` did not pass on, and that are now in the container."""
-    if not importer.engine_used:
+    if importer.draft.get("container.runtime") not in ("docker", "podman"):
         return
     for path in list(importer.draft.fields):
-        if path[0] == "env" and path[1] not in importer.passed:
+        if path[0] == "env" and path[1] not in importer.environment.passed:
             lines = sorted(importer.draft.lines.get(path, ()))
             importer.draft.look(lines, f"{path[1]} was not passed on to the container; now it is")
 
@@ -120,13 +125,15 @@ def _command(draft: Draft, program: Program) -> list[str] | str:
 def _redirections(draft: Draft, program: Program) -> str:
     """Return the files of a command's standard input and output, and its here-document, as bash."""
     text = ""
-    if program.writes is not None and not is_log(program.writes) and not program.is_trainer:
+    if program.writes is not None and not is_log(program.writes):
         text += f" > {program.writes.bash}"
     if program.reads is not None:
         text += f" < {program.reads.bash}"
     if program.document is not None:
         if program.document.constant is None:
-            draft.look(program.lines[:1], "a here-document with values that are only known when the script runs")
+            draft.look(
+                program.lines[:1], "a here-document with values that are only known when the script runs"
+            )
         else:
             text += f" <<'{_END}'\n{program.document.constant.removesuffix(chr(10))}\n{_END}"
     return text
@@ -149,14 +156,20 @@ def _set_missing(draft: Draft, program: Program) -> None:
                 draft.look(line, "HOME: the container's may be another folder than yours; write the path")
             elif name in _KNOWN_VARIABLES or name.startswith("SLURM_") or name in assigned:
                 continue
-            elif ("env", name) not in draft.fields and name.isidentifier() and not _is_in_node_env(draft, name):
+            elif (
+                ("env", name) not in draft.fields and name.isidentifier() and not _is_in_node_env(draft, name)
+            ):
                 draft.set_variable(name, None, line)
                 if not draft.is_secret(name, None):
-                    draft.look(line, f"{name} is not set in the script: taken from your environment at sbatch")
+                    draft.look(
+                        line, f"{name} is not set in the script: taken from your environment at sbatch"
+                    )
         if word.has("cluster"):
             draft.look(line, "an address: MASTER_ADDR is the head node's, and RAY_ADDRESS is that of Ray")
         if word.has("code"):
-            draft.look(line, "a value that is only known when the script runs; now bash in the container has it")
+            draft.look(
+                line, "a value that is only known when the script runs; now bash in the container has it"
+            )
 
 
 def _is_in_node_env(draft: Draft, name: str) -> bool:
@@ -196,7 +209,11 @@ def _add_service(draft: Draft, program: Program) -> None:
         service["image"] = context.image
     lines = program.lines
     for name, value in program.assignments:
-        if value.constant is None or draft.is_secret(name, value.constant) or name.endswith("VISIBLE_DEVICES"):
+        if (
+            value.constant is None
+            or draft.is_secret(name, value.constant)
+            or name.endswith("VISIBLE_DEVICES")
+        ):
             draft.look(lines[:1], f"{name} of the service: see services[].env and services[].gpus")
         else:
             service.setdefault("env", {})[name] = value.constant
@@ -221,14 +238,16 @@ def _set_assigned(draft: Draft, name: str, value: Word) -> None:
 
 def _set_trainer(draft: Draft, program: Program) -> None:
     lines = program.lines
-    program.is_trainer = True
+    program.writes = None  # the job's log has its output
     for name, value in program.assignments:
         _set_assigned(draft, name, value)
     if preset := find_preset(program.text):
         draft.set("preset", preset, lines[:1])
         _leave_out_numbers(draft, program, preset)
     draft.set("run", _command(draft, program), [])
-    draft.became("run", [line for line in lines if line not in draft.notes or not _is_filled_in(draft, line)], ("run",))
+    draft.became(
+        "run", [line for line in lines if line not in draft.notes or not _is_filled_in(draft, line)], ("run",)
+    )
     if program.context.is_conditional:
         draft.look(lines[:1], "in an if; now it always runs")
     if program.context.is_looped and program.context.place != "all":
@@ -250,13 +269,18 @@ def _leave_out_numbers(draft: Draft, program: Program, preset: str) -> None:
     names = NUMBERS.get(preset, ((), ()))
     others = [word for word in program.words if word.partition("=")[0] not in names[0] + names[1]]
     is_text = bool(program.context.prefix) or any(word.constant is None for word in others)
-    has_pools = any("enable_resource_pool=" in word.beginning or ".colocated.enabled=" in word.beginning for word in others)
+    has_pools = any(
+        "enable_resource_pool=" in word.beginning or ".colocated.enabled=" in word.beginning
+        for word in others
+    )
     for word in program.words:
         name, value = word.partition("=")
         number = nodes if name in names[0] else gpus if name in names[1] else None
         text = value.constant if value is not None else None
         is_number = (name in names[0] or name in names[1]) and value is not None
-        is_slurms = is_number and value is not None and all(each.startswith("SLURM_") for each in value.variables)
+        is_slurms = (
+            is_number and value is not None and all(each.startswith("SLURM_") for each in value.variables)
+        )
         if not is_number or has_pools or not (_same_number(text, number) or (text is None and is_slurms)):
             kept.append(word)
         elif is_text:
@@ -278,11 +302,17 @@ def _choose_name(program: Program, items: list[dict[str, Any]]) -> str:
     if re.fullmatch(r"python[0-9.]*|bash|sh|uv|torchrun", name):
         after = texts[texts.index("-m") + 1 : texts.index("-m") + 2] if "-m" in texts else []
         files = [text for text in texts[1:] if re.search(r"\.(?:py|sh)$", text)]
-        name = (after[0].rpartition(".")[2] if after else files[0].rpartition("/")[2] if files else name)
-    elif len(texts) > 1 and re.fullmatch(r"[a-z-]+", texts[1]) and name in ("hf", "huggingface-cli", "aws", "git"):
+        name = after[0].rpartition(".")[2] if after else files[0].rpartition("/")[2] if files else name
+    elif (
+        len(texts) > 1
+        and re.fullmatch(r"[a-z-]+", texts[1])
+        and name in ("hf", "huggingface-cli", "aws", "git")
+    ):
         name = texts[1]
     name = re.sub(r"\.(?:py|sh)$", "", name)
     name = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")
     name = (name if name[:1].isalpha() else f"step-{name}".strip("-"))[:28].rstrip("-")
     taken = {item["name"] for item in items}
-    return next(each for n in range(1, len(items) + 2) if (each := name if n == 1 else f"{name}-{n}") not in taken)
+    return next(
+        each for n in range(1, len(items) + 2) if (each := name if n == 1 else f"{name}-{n}") not in taken
+    )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from slurmray.importing.draft import Draft
+from slurmray.importing.known import LIFE
 from slurmray.importing.options import Option
 from slurmray.importing.words import Word
 
@@ -14,32 +15,47 @@ SetVariable = Callable[[str, Word | None, list[int]], None]
 ENGINES = ("docker", "podman", "podman-hpc", "nerdctl")
 APPTAINERS = ("apptainer", "singularity")
 
-# Options without a value.
-ENGINE_FLAGS = {
-    *("-d", "--detach", "-i", "--interactive", "-t", "--tty", "--rm", "--init", "--privileged", "--read-only"),
-    *("-P", "--publish-all", "--no-healthcheck", "--oom-kill-disable", "-q", "--quiet", "--replace", "--no-hosts"),
-    *("--gpu", "--mpi", "--nccl", "--cuda-mpi", "--openmpi-pmi2", "--openmpi-pmix", "--http-proxy", "--tls-verify"),
-}
-APPTAINER_FLAGS = {
-    *("--nv", "--nvccli", "--rocm", "-c", "--contain", "-C", "--containall", "-e", "--cleanenv", "-f", "--fakeroot"),
-    *("-i", "--ipc", "-p", "--pid", "-u", "--uts", "--userns", "-w", "--writable", "--writable-tmpfs", "-s"),
-    *("--no-home", "--no-init", "--no-privs", "--no-umask", "--no-eval", "--compat", "--disable-cache", "--net"),
-    *("-q", "--quiet", "-v", "--verbose", "--unsquash", "--no-https", "--keep-privs", "--allow-setuid"),
-}
+# Options without a value: of `docker run` and `docker exec`, `docker build`, and `apptainer exec`.
+ENGINE_FLAGS = set(
+    """
+    -d --detach -i --interactive -t --tty --rm --init --privileged --read-only -P --publish-all --no-healthcheck
+    --oom-kill-disable -q --quiet --replace --no-hosts --gpu --mpi --nccl --cuda-mpi --openmpi-pmi2
+    --openmpi-pmix --http-proxy --tls-verify
+    """.split()  # noqa: SIM905 - one name a line would hide the rest
+)
+BUILD_FLAGS = {"--no-cache", "--pull", "-q", "--quiet", "--rm", "--squash"}
+APPTAINER_FLAGS = set(
+    """
+    --nv --nvccli --rocm -c --contain -C --containall -e --cleanenv -f --fakeroot -i --ipc -p --pid -u --uts
+    --userns -w --writable --writable-tmpfs -s --no-home --no-init --no-privs --no-umask --no-eval --compat
+    --disable-cache --net -q --quiet -v --verbose --unsquash --no-https --keep-privs --allow-setuid
+    """.split()  # noqa: SIM905
+)
 
+_NETWORK = "containers use the host's network"
 _GPUS = "the container gets the job's GPUs"
-_LIFE = "slurmray names, starts and removes the containers"
 _DEVICES = "slurmray adds the devices of GPUs and of the network"
 _SKIPPED = {
     **dict.fromkeys(("--gpus", "--runtime", "--gpu", "--nv", "--nvccli", "--rocm"), _GPUS),
-    **dict.fromkeys(("--name", "--rm", "-d", "--detach", "--init", "--restart", "--replace", "--hostname"), _LIFE),
-    **dict.fromkeys(("-i", "-t", "--interactive", "--tty", "-q", "--quiet", "--cidfile", "-h"), _LIFE),
-    **dict.fromkeys(("-p", "--publish", "-P", "--publish-all", "--expose"), "containers use the host's network"),
+    **dict.fromkeys(("--name", "--rm", "-d", "--detach", "--init", "--restart", "--replace"), LIFE),
+    **dict.fromkeys(("-i", "-t", "--interactive", "--tty", "-q", "--quiet", "--cidfile", "-h"), LIFE),
+    **dict.fromkeys(("-p", "--publish", "-P", "--publish-all", "--expose"), _NETWORK),
+    "--hostname": LIFE,
     "--ipc": "see container.shm_size; not set: the size of the node's /dev/shm",
     "--privileged": f"{_DEVICES}; --privileged gives access to the GPUs of other jobs",
 }
+# Programs that are a runtime of the job spec under another name.
+_RUNTIMES = {"podman-hpc": "podman", "nerdctl": "docker"}
 # Where an option of Apptainer means something else than one of Docker with the same name.
-_OF_APPTAINER = {"--env": "--env-list", "-e": "args", "-u": "args", "-w": "args", "-p": "args", "-i": "args", "-B": "--volume"}
+_OF_APPTAINER = {
+    "--env": "--env-list",
+    "-e": "args",
+    "-u": "args",
+    "-w": "args",
+    "-p": "args",
+    "-i": "args",
+    "-B": "--volume",
+}
 _ALIASES = {
     **{"-v": "--volume", "--bind": "--volume", "-e": "--env", "-w": "--workdir", "--pwd": "--workdir"},
     **{"--cwd": "--workdir", "-u": "--user", "--net": "--network"},
@@ -67,6 +83,41 @@ class Containers:
             "--network": self._network,
             "--pull": self._pull,
         }
+
+    def is_skipped(self, option: Option) -> bool:
+        """Note an option that a job spec does not need; return whether it is one."""
+        reason = _SKIPPED.get(option.name) or (_NETWORK if option.name in ("--network", "--net") else "")
+        if reason:
+            self.draft.skip(option.lines, reason)
+        return bool(reason)
+
+    def read_runtime(self, program: str, lines: list[int]) -> None:
+        """Set the runtime."""
+        self.draft.set("container.runtime", _RUNTIMES.get(program, program), lines)
+        if program in _RUNTIMES:
+            self.draft.set("container.command", program, lines)
+
+    def read_build(self, options: list[Option], rest: list[Word], lines: list[int]) -> None:
+        """Set the fields of a `docker build`."""
+        values = {option.name: option.value.path for option in options if option.value is not None}
+        context = rest[0].path if rest else None
+        tag = values.get("-t") or values.get("--tag")
+        if not context or not tag or set(values) - {"-f", "--file", "-t", "--tag"}:
+            self.draft.look(lines, "a build: see container.build")
+            return
+        name = values.get("-f") or values.get("--file") or f"{context}/Dockerfile"
+        self.draft.set("container.build.file", name, lines)
+        if context != ".":
+            self.draft.set("container.build.context", context, lines)
+        self.draft.set("container.image", tag, lines)
+
+    def read_archive(self, options: list[Option], lines: list[int]) -> None:
+        """Set the archive of a `docker load`."""
+        paths = [option.value.path for option in options if option.name in ("-i", "--input") and option.value]
+        if paths and paths[0]:
+            self.draft.set("container.archive", paths[0], lines)
+        else:
+            self.draft.look(lines, "an image from a file: see container.archive")
 
     def read_image(self, image: Word) -> None:
         """Set the image."""
@@ -109,7 +160,9 @@ class Containers:
 
     def _argument(self, option: Option) -> None:
         if option.value is not None and option.value.constant is None:
-            self.draft.look(option.lines, f"{option.name} has a value that is only known when the script runs")
+            self.draft.look(
+                option.lines, f"{option.name} has a value that is only known when the script runs"
+            )
         else:
             self.draft.add("container.args", _one_argument(option), option.lines)
 
@@ -147,7 +200,9 @@ class Containers:
     def _mount(self, source: Word, target: Word, options: str | None, lines: list[int]) -> None:
         host, inside = source.path, target.absolute_path
         if not host or not inside or options is None:
-            self.draft.look(lines, "a mount that is only known when the script runs: add it to container.mounts")
+            self.draft.look(
+                lines, "a mount that is only known when the script runs: add it to container.mounts"
+            )
             return
         if host[0] not in "/~$.":
             self.draft.look(lines, "a named volume: use a folder in container.mounts")
@@ -210,9 +265,9 @@ class Containers:
 
     def _network(self, option: Option, value: Word) -> None:
         if value.constant == "host":
-            self.draft.skip(option.lines, "containers use the host's network")
+            self.draft.skip(option.lines, _NETWORK)
         else:
-            self.draft.look(option.lines, "containers use the host's network, and no other")
+            self.draft.look(option.lines, f"{_NETWORK}, and no other")
 
     def _pull(self, option: Option, value: Word) -> None:
         if value.constant in ("always", "missing", "never"):

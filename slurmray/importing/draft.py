@@ -65,6 +65,10 @@ class Draft:
         self.became(f"env.{name}", lines, key)
         self._check_size(self.fields)
 
+    def remove_variable(self, name: str) -> None:
+        """Remove a variable from `env`."""
+        self.fields.pop(("env", name), None)
+
     def add(self, path: str, item: Any, lines: Sequence[int]) -> None:
         """Append an item to a list, unless it is there."""
         key = tuple(path.split("."))
@@ -183,4 +187,3 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         return {name: _map_texts(item, change) for name, item in value.items()}
     return value
-

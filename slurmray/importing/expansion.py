@@ -14,7 +14,9 @@ from slurmray.loading.remarks import SECRET_NAME
 _MAX_WORD = 100_000  # characters, so that variables of variables do not fill the memory
 _MAX_ALL = 2_000_000
 # Programs and variables that tell nodes and addresses: slurmray finds those itself.
-_CLUSTER_PROGRAMS = re.compile(r"\b(?:scontrol|hostname|getent|ip (?:-\S+ )*(?:addr|route|a)|nslookup|dig|ping|host)\b")
+_CLUSTER_PROGRAMS = re.compile(
+    r"\b(?:scontrol|hostname|getent|ip (?:-\S+ )*(?:addr|route|a)|nslookup|dig|ping|host)\b"
+)
 _CLUSTER_VARIABLES = {
     *("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST", "SLURMD_NODENAME", "HOSTNAME"),
     *("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_LAUNCH_NODE_IPADDR"),
@@ -201,7 +203,8 @@ class Variables:
                 yield Part(name, "variable", is_quoted)  # its value must not appear
             else:
                 yield from (
-                    replace(part, is_quoted=is_quoted) if part.kind != "text" else part for part in known.parts
+                    replace(part, is_quoted=is_quoted) if part.kind != "text" else part
+                    for part in known.parts
                 )
         elif operator and expansion and expansion.get("Word"):
             self.defaults.append((self.line(node), name))

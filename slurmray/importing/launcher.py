@@ -58,7 +58,9 @@ def read_launcher(name: str, raw: bytes) -> Imported:
         place, _, message = str(error).partition(": ")
         raise SpecError([Problem(f"{name}:{place}", f"not valid bash: {clean(message)}")]) from None
     except TooLargeError:
-        raise SpecError([Problem(name, "has too many commands or too long values; write a job spec by hand")]) from None
+        raise SpecError(
+            [Problem(name, "has too many commands or too long values; write a job spec by hand")]
+        ) from None
     except RecursionError:
         raise SpecError([Problem(name, "nested too deeply; write a job spec by hand")]) from None
     return _write(name, text, draft)
@@ -76,7 +78,9 @@ def _check_shell(name: str, text: str) -> None:
 
 def _write(name: str, text: str, draft: Draft) -> Imported:
     lines = text.split("\n")
-    counted = [number for number, line in enumerate(lines, start=1) if _is_code(line) or number in draft.notes]
+    counted = [
+        number for number, line in enumerate(lines, start=1) if _is_code(line) or number in draft.notes
+    ]
     counted = [number for number in counted if number <= len(lines) and lines[number - 1].strip()]
     for number in counted:
         if number not in draft.notes:
@@ -96,4 +100,3 @@ def _write(name: str, text: str, draft: Draft) -> Imported:
 
 def _is_code(line: str) -> bool:
     return not line.lstrip().startswith("#") or line.startswith("#SBATCH")
-

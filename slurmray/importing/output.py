@@ -31,7 +31,10 @@ def write_looks(draft: Draft, numbers: Iterable[int], lines: Sequence[str]) -> s
     text = ["# Please look at these lines of the script:"]
     for first, last, notes in _runs(draft, looks):
         source = _shown(draft, lines[first - 1].strip())
-        text.append(f"#   {_range(first, last)}: please look: {_reasons(draft, notes)}" + (f": {source}" if source else ""))
+        text.append(
+            f"#   {_range(first, last)}: please look: {_reasons(draft, notes)}"
+            + (f": {source}" if source else "")
+        )
     return "".join(f"{line}\n" for line in text)
 
 
@@ -109,7 +112,9 @@ def _item(item: Any, path: Path, draft: Draft, depth: int) -> Iterator[str]:
     comment = _comment(draft.lines.get(path, set()))
     if isinstance(item, dict) and item:
         for number, (key, value) in enumerate(item.items()):
-            lines = _field(str(key), value, (*path, str(key)), draft, depth + 1, "" if number else f"{indent}- ")
+            lines = _field(
+                str(key), value, (*path, str(key)), draft, depth + 1, "" if number else f"{indent}- "
+            )
             first, *rest = lines
             yield first + (comment if number == 0 else "")
             yield from rest

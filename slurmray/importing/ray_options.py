@@ -10,7 +10,15 @@ from slurmray.importing.options import Option, split_options
 from slurmray.importing.words import Word
 
 START_FLAGS = {
-    *("--head", "--block", "--disable-usage-stats", "--no-monitor", "--ray-debugger-external", "-v", "--verbose"),
+    *(
+        "--head",
+        "--block",
+        "--disable-usage-stats",
+        "--no-monitor",
+        "--ray-debugger-external",
+        "-v",
+        "--verbose",
+    ),
     *("--no-redirect-output", "--no-redirect-worker-output", "--enable-object-reconstruction", "--symmetric"),
 }
 SUBMIT_FLAGS = {"--no-wait", "--no-verify", "-v", "--verbose", "--follow"}
@@ -18,7 +26,9 @@ _ADDRESS = "slurmray finds the head node, and gives Ray its address"
 _SKIPPED = {
     **dict.fromkeys(("--head", "--block", "--address", "--node-ip-address", "--node-name"), _ADDRESS),
     **dict.fromkeys(("--dashboard-host", "--include-dashboard"), "see slurmray dashboard"),
-    **dict.fromkeys(("-v", "--verbose", "--no-redirect-output", "--log-style"), "the job's log has Ray's output"),
+    **dict.fromkeys(
+        ("-v", "--verbose", "--no-redirect-output", "--log-style"), "the job's log has Ray's output"
+    ),
     "--disable-usage-stats": "usage statistics are off",
     "--num-cpus": "Ray gets slurm.cpus_per_task",
     "--redis-password": "the job has a token instead",
@@ -78,9 +88,13 @@ class RayOptions:
             self.draft.skip(option.lines, "Ray gets slurm.gpus_per_node")
         elif gpus is None:
             self.draft.set("ray.gpus_per_node", text, option.lines)
-            self.draft.look(option.lines, "the directives ask for no GPUs: set slurm.gpus_per_node if Slurm has them")
+            self.draft.look(
+                option.lines, "the directives ask for no GPUs: set slurm.gpus_per_node if Slurm has them"
+            )
         else:
-            self.draft.look(option.lines, f"Ray had {text} GPUs of {gpus}: see ray.head.gpus and services[].gpus")
+            self.draft.look(
+                option.lines, f"Ray had {text} GPUs of {gpus}: see ray.head.gpus and services[].gpus"
+            )
 
     def merge_arguments(self) -> None:
         """Move the arguments that head node and workers have in common to ray.args."""
@@ -118,7 +132,9 @@ class RayOptions:
 
     def _set_environment(self, value: object, lines: list[int]) -> None:
         if isinstance(value, dict) and isinstance(variables := value.get("env_vars"), dict):
-            for name in [name for name, text in variables.items() if self.draft.is_secret(str(name), str(text))]:
+            for name in [
+                name for name, text in variables.items() if self.draft.is_secret(str(name), str(text))
+            ]:
                 del variables[name]
                 self.draft.set_variable(str(name), None, lines)
         if value and self.draft.set("ray.runtime_env", value, lines):

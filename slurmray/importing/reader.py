@@ -25,8 +25,9 @@ class Context:
     """Where a command is in the script, and what it runs in.
 
     is_conditional: in an `if` or the like. is_condition: it is one. is_looped: in a loop. is_background:
-    started with &. depth: of scripts within scripts. place: "head" or "all" nodes by an srun, or "". is_inside:
-    in a container. image: of it. prefix: commands that have set up its shell, as source, e.g. an activation.
+    started with &. depth: of scripts within scripts. place: "head" or "all" nodes by an srun, or "".
+    is_inside: in a container. image: of it. prefix: commands that have set up its shell, as source, e.g. an
+    activation.
     """
 
     is_conditional: bool = False
@@ -37,7 +38,6 @@ class Context:
     place: str = ""
     is_inside: bool = False
     image: str | None = None
-    container: str = ""
     prefix: tuple[str, ...] = ()
 
 
@@ -67,13 +67,13 @@ class Handler(Protocol):
     def handle_command(self, command: Command, context: Context, reader: Reader) -> None:
         """Act on a command."""
 
-    def handle_assignment(self, name: str, value: Word, lines: Sequence[int], context: Context) -> None:
+    def handle_assignment(self, name: str, value: Word, lines: list[int]) -> None:
         """Act on an assignment of the shell."""
 
-    def handle_export(self, name: str, value: Word | None, lines: Sequence[int], context: Context) -> None:
+    def handle_export(self, name: str, value: Word | None, lines: list[int], context: Context) -> None:
         """Act on a variable for child processes; value None: the submitter's."""
 
-    def handle_missing_path(self, path: Word, lines: Sequence[int]) -> None:
+    def handle_missing_path(self, path: Word, lines: list[int]) -> None:
         """Act on an `if` that ends the job if there is no such path."""
 
     def skip(self, lines: Sequence[int], reason: str) -> None:
@@ -102,7 +102,7 @@ class Reader:
                 self.handler.look(self._lines(node), f"the function {name}, which nothing calls directly")
 
     def read_script(self, text: Word, context: Context) -> None:
-        """Read a script in a word, e.g. after bash -c. BashSyntaxError if it is none, or nested too deeply."""
+        """Read a script in a word, e.g. after bash -c. BashSyntaxError if it is none, or too deep."""
         self.budget["scripts"] -= 1
         if context.depth >= _MAX_DEPTH or self.budget["scripts"] < 0:
             raise BashSyntaxError("1:1: too many scripts within scripts")
@@ -154,20 +154,7 @@ class Reader:
         if not words:
             self.handler.look(lines, "a command that is only known when it runs")
             return
-        document = reads = writes = None
-        end = lines[-1]
-        for redirection in node.get("Redirs") or []:
-            operator = redirection["Op"]
-            if operator in ("<<", "<<-") and redirection.get("Hdoc"):
-                is_quoted = any(part["Type"] != "Lit" for part in redirection["Word"]["Parts"])
-                document = variables.document(redirection["Hdoc"], drops_tabs=operator == "<<-", is_quoted=is_quoted)
-                end = max(end, variables.last_line(redirection["Hdoc"]))
-            elif operator == "<<<":
-                document = variables.value(redirection["Word"], lines[0])
-            elif operator == "<":
-                reads = variables.value(redirection["Word"], lines[0])
-            elif operator in _WRITES and (redirection.get("N") or {}).get("Value") in (None, "1"):
-                writes = variables.value(redirection["Word"], lines[0])
+        document, reads, writes = self._redirections(node, lines[0])
         self.budget["commands"] -= 1
         if self.budget["commands"] < 0:
             raise TooLargeError
@@ -183,8 +170,26 @@ class Reader:
         if name == "read":
             self._assign_read(words[1:], document, lines)
             return
-        made = Command(words, assignments, lines[0], end, document, reads, writes)
+        made = Command(words, assignments, lines[0], lines[-1], document, reads, writes)
         self.handler.handle_command(made, replace(context, prefix=self.prefix), self)
+
+    def _redirections(self, node: Node, line: int) -> tuple[Word | None, Word | None, Word | None]:
+        """Return the here-document, and the files of standard input and output."""
+        document = reads = writes = None
+        for redirection in node.get("Redirs") or []:
+            operator, word = redirection["Op"], redirection.get("Word")
+            if operator in ("<<", "<<-") and redirection.get("Hdoc"):
+                is_quoted = any(part["Type"] != "Lit" for part in word["Parts"])
+                document = self.variables.document(
+                    redirection["Hdoc"], drops_tabs=operator == "<<-", is_quoted=is_quoted
+                )
+            elif operator == "<<<":
+                document = self.variables.value(word, line)
+            elif operator == "<":
+                reads = self.variables.value(word, line)
+            elif operator in _WRITES and (redirection.get("N") or {}).get("Value") in (None, "1"):
+                writes = self.variables.value(word, line)
+        return document, reads, writes
 
     def _call(self, name: str, lines: list[int], context: Context) -> None:
         self.handler.skip(lines, f"it calls {name}, whose lines are below by themselves")
@@ -203,7 +208,14 @@ class Reader:
         self.handler.skip(lines, "a variable of the script")
 
     def _assign(
-        self, assign: Node, name: str, value: Word, lines: list[int], context: Context, *, is_export: bool = False
+        self,
+        assign: Node,
+        name: str,
+        value: Word,
+        lines: list[int],
+        context: Context,
+        *,
+        is_export: bool = False,
     ) -> None:
         variables = self.variables
         if assign.get("Array") is not None:
@@ -217,12 +229,14 @@ class Reader:
             variables.arrays[name] = [*before, *elements]
             variables.texts.pop(name, None)
             # `array=($(command))` has an unknown number of elements, of one kind.
-            unknown = [part for word in elements for part in word.parts if part.kind != "text" and not part.is_quoted]
+            unknown = [
+                part for word in elements for part in word.parts if part.kind != "text" and not part.is_quoted
+            ]
             if unknown or context.is_conditional or context.is_looped:
                 kind = "cluster" if any(word.has("cluster") for word in elements) else "code"
                 del variables.arrays[name]
                 variables.texts[name] = Word((Part(f"${{{name}[@]}}", kind, False),), lines[0])
-            self.handler.handle_assignment(name, Word((), lines[0]), lines, context)
+            self.handler.handle_assignment(name, Word((), lines[0]), lines)
             return
         if assign.get("Index"):
             kind = "cluster" if value.has("cluster") else "code"
@@ -238,14 +252,16 @@ class Reader:
         variables.texts[name] = value
         variables.arrays.pop(name, None)
         if not is_export:
-            self.handler.handle_assignment(name, value, lines, context)
+            self.handler.handle_assignment(name, value, lines)
         if is_export or name in variables.exported:
             variables.exported.add(name)
             self.handler.handle_export(name, value, lines, context)
 
     def _read_declclause(self, node: Node, command: Node, context: Context) -> None:
         arguments = command.get("Args") or []
-        options = [self.variables.text_of(each) for each in arguments if "Name" not in each or each["Name"] is None]
+        options = [
+            self.variables.text_of(each) for each in arguments if "Name" not in each or each["Name"] is None
+        ]
         is_export = command["Variant"]["Value"] == "export" or any("x" in option for option in options)
         named = [each for each in arguments if each.get("Name")]
         if not named:
@@ -302,7 +318,12 @@ class Reader:
         if test.get("Type") == "CallExpr":
             words = [word for each in test.get("Args") or [] for word in self.variables.expand(each)]
             texts = [word.constant for word in words]
-            if len(words) == 5 and texts[:2] == ["[", "!"] and texts[2] in ("-d", "-e", "-f") and texts[4] == "]":
+            if (
+                len(words) == 5
+                and texts[:2] == ["[", "!"]
+                and texts[2] in ("-d", "-e", "-f")
+                and texts[4] == "]"
+            ):
                 return words[3]
         expression = test.get("X") or {}
         if test.get("Type") == "TestClause" and expression.get("Op") == "!":
@@ -325,7 +346,9 @@ class Reader:
             name = loop["Name"]["Value"]
             self.variables.texts[name] = Word((Part(f"${name}", kind),), self.variables.line(node))
         elif name := ((loop.get("Init") or {}).get("X") or {}).get("Parts"):
-            self.variables.texts[name[0]["Value"]] = Word((Part(f"${name[0]['Value']}", "cluster"),), self.variables.line(node))
+            self.variables.texts[name[0]["Value"]] = Word(
+                (Part(f"${name[0]['Value']}", "cluster"),), self.variables.line(node)
+            )
         self._statements(command.get("Do") or [], replace(context, is_looped=True))
         self._skip_structure(node)
 

@@ -39,7 +39,9 @@ def find_parser() -> str:
 
 def parse(parser: str, text: bytes) -> Node:
     """Return the syntax tree of a script. parser: path of shfmt. BashSyntaxError."""
-    process = local_commands.start([parser, "--to-json", "--language-dialect", "bash"], stderr=subprocess.STDOUT)
+    process = local_commands.start(
+        [parser, "--to-json", "--language-dialect", "bash"], stderr=subprocess.STDOUT
+    )
     assert process.stdin and process.stdout  # noqa: S101 - both are pipes
     with process:
         with contextlib.suppress(BrokenPipeError), process.stdin as stdin:

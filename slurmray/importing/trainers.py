@@ -27,7 +27,9 @@ _COMMANDS: dict[str, str] = {
     "slime": r"(?:^|[\s/])train(?:_async)?\.py .*--actor-num-gpus-per-node",
 }
 # Trainers without a preset: programs that start training on many nodes or GPUs.
-_TRAINERS = re.compile(r"(?:^|[\s/_.])(?:main_ppo|train\w*|finetune\w*|torchrun|accelerate launch|deepspeed)(?:[\s._]|$)")
+_TRAINERS = re.compile(
+    r"(?:^|[\s/_.])(?:main_ppo|train\w*|finetune\w*|torchrun|accelerate launch|deepspeed)(?:[\s._]|$)"
+)
 
 
 def find_preset(text: str) -> str | None:

@@ -49,13 +49,18 @@ class Word:
         """Names of the variables that the script does not set."""
         return [part.text for part in self.parts if part.kind == "variable"]
 
+    def is_variable(self, name: str) -> bool:
+        """Whether the word is this variable, which the script does not set, and nothing else."""
+        return [(part.kind, part.text) for part in self.parts if part.text] == [("variable", name)]
+
     @property
     def path(self) -> str | None:
         """The text of a path in a job spec, whose variables each node expands; None if it has code."""
         if not self.has_only("text", "variable"):
             return None
         text = "".join(
-            part.text.replace("$", "$$") if part.kind == "text" else f"${{{part.text}}}" for part in self.parts
+            part.text.replace("$", "$$") if part.kind == "text" else f"${{{part.text}}}"
+            for part in self.parts
         )
         text = re.sub(r"^\$\{(?:PWD|SLURM_SUBMIT_DIR)\}(?=/|$)", ".", text)
         text = re.sub(r"^\$\{HOME\}(?=/|$)", "~", text)

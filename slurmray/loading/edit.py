@@ -45,4 +45,6 @@ def format_scalar(value: str, *, always_quotes: bool = False) -> str:
         return value
     quoted = json.dumps(value, ensure_ascii=False)
     # JSON leaves these as they are, and YAML does not accept them, or takes them for line ends.
-    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]", lambda match: f"\\u{ord(match[0]):04x}", quoted)
+    return re.sub(
+        "[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]", lambda match: f"\\u{ord(match[0]):04x}", quoted
+    )

@@ -180,7 +180,9 @@ def test_from_a_script(current_folder: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_from_standard_input(current_folder: Path) -> None:
-    done = run_command("init", "--from", "-", "-o", str(current_folder / "x.yaml"), stdin=LAUNCHER.read_text())
+    done = run_command(
+        "init", "--from", "-", "-o", str(current_folder / "x.yaml"), stdin=LAUNCHER.read_text()
+    )
     assert (done.returncode, done.stdout) == (0, "")
     assert "# From stdin, by slurmray init --from: 44 lines" in (current_folder / "x.yaml").read_text()
 

@@ -42,7 +42,7 @@ def test_what_stands_before_the_trainer(before: str) -> None:
         "bash <<'EOF'\n{}\nEOF",
         "srun bash -s << EOF\n{}\nEOF",
         "bash -c \"bash -c '{}'\"",
-        "main() {{\n{}\n}}\nmain \"$@\"",
+        'main() {{\n{}\n}}\nmain "$@"',
         "if true; then\n:\nfi\n( {} )",
         "{} | tee log.txt",
         "{} >> log 2>&1",
@@ -57,9 +57,9 @@ def test_what_is_around_the_trainer(shell: str) -> None:
 def test_values_of_variables() -> None:
     made = run(
         "A=1; B=\"$A 2\"; C=(x 'y z'); C+=($A)",
-        "ARGS=\"--a 1 --b 2\"",
+        'ARGS="--a 1 --b 2"',
         "D=${NOT_SET:-default}",
-        "python train.py $B \"$B\" \"${C[@]}\" ${C[1]} $ARGS x${A}y '$A' \\$A \"\\$A\" $D",
+        'python train.py $B "$B" "${C[@]}" ${C[1]} $ARGS x${A}y \'$A\' \\$A "\\$A" $D',
     )
     assert made["run"] == [
         *("python", "train.py", "1", "2", "1 2", "x", "y z", "1", "y", "z", "--a", "1", "--b", "2"),
@@ -71,9 +71,9 @@ def test_values_of_variables() -> None:
     ("line", "text"),
     [
         ("python train.py $HOME/x", 'python train.py "$HOME/x"'),
-        ("python train.py \"$MODEL\"", 'python train.py "$MODEL"'),
+        ('python train.py "$MODEL"', 'python train.py "$MODEL"'),
         ("python train.py $EXTRA", "python train.py $EXTRA"),
-        ("python train.py \"$(date +%s)\"", 'python train.py "$(date +%s)"'),
+        ('python train.py "$(date +%s)"', 'python train.py "$(date +%s)"'),
         ("python train.py 'it'\\''s' $EXTRA", "python train.py 'it'\"'\"'s' $EXTRA"),
         ("for i in 1 2; do X=$i; done; python train.py $X", "python train.py $X"),
         ("python train.py *.json {a,b}", "python train.py *.json {a,b}"),
@@ -143,7 +143,12 @@ def test_options_of_docker(engine: str) -> None:
         "org/img:1 python train.py",
     )
     assert made["container"] == {
-        **{"runtime": engine.split()[-1], "image": "org/img:1", "workdir": "/work", "shm_size": "64g"},
+        **{
+            "runtime": engine.removeprefix("sudo "),
+            "image": "org/img:1",
+            "workdir": "/work",
+            "shm_size": "64g",
+        },
         **{"mounts": ["/data:/data:ro", "~/x:/x", "/models:/m:ro"], "ulimits": ["memlock=-1:-1"]},
         **{"args": ["--cpus=8"], "pull": "always"},
     }
@@ -153,7 +158,7 @@ def test_options_of_docker(engine: str) -> None:
 def test_options_of_apptainer() -> None:
     made = run(
         "singularity exec --nv -B /a:/b,/c --bind /d:/d:ro --env A=1,B=2 --pwd /w --cleanenv \\",
-        "  docker://org/img:1 python train.py"
+        "  docker://org/img:1 python train.py",
     )
     assert made["container"] == {
         **{"runtime": "singularity", "image": "docker://org/img:1", "workdir": "/w"},
@@ -182,7 +187,12 @@ def test_options_of_ray_start() -> None:
         TRAINER,
     )
     assert made["ray"] == {
-        **{"port": "6380", "temp_dir": "/scratch/r", "debug": "legacy", "args": ["--object-store-memory=1000"]},
+        **{
+            "port": "6380",
+            "temp_dir": "/scratch/r",
+            "debug": "legacy",
+            "args": ["--object-store-memory=1000"],
+        },
         "head_args": ['--resources={"a": 1}'],
     }
 
@@ -190,7 +200,12 @@ def test_options_of_ray_start() -> None:
 def test_gpus_that_only_ray_knows() -> None:
     made = run("#SBATCH --exclusive", "ray start --head --num-gpus=8", TRAINER)
     assert made["ray"] == {"gpus_per_node": "8"}
-    assert "gpus" not in import_text("#SBATCH --gpus-per-node=8\nray start --num-gpus 8\npython t.py").text.split("ray:")[-1][:20]
+    assert (
+        "gpus"
+        not in import_text("#SBATCH --gpus-per-node=8\nray start --num-gpus 8\npython t.py").text.split(
+            "ray:"
+        )[-1][:20]
+    )
 
 
 def test_prepare_services_and_trainer() -> None:
@@ -266,9 +281,27 @@ def test_presets(command: str, preset: str | None) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("tar xf data.tar | grep x | python y", "git pull | sh", "rm -rf /data/old", "$CMD a b", "docker compose up"),
-        *("OUT=$(python prepare.py)", "if python check.py; then echo; fi", "eval $CMD", "pip install x", "source x.sh"),
-        *("bash -c \"$CMD\"", "apptainer instance start x y", "unset MY_VARIABLE", "coproc x", "f() { python y; }"),
+        *(
+            "tar xf data.tar | grep x | python y",
+            "git pull | sh",
+            "rm -rf /data/old",
+            "$CMD a b",
+            "docker compose up",
+        ),
+        *(
+            "OUT=$(python prepare.py)",
+            "if python check.py; then echo; fi",
+            "eval $CMD",
+            "pip install x",
+            "source x.sh",
+        ),
+        *(
+            'bash -c "$CMD"',
+            "apptainer instance start x y",
+            "unset MY_VARIABLE",
+            "coproc x",
+            "f() { python y; }",
+        ),
     ],
 )
 def test_what_is_unknown_is_never_dropped(line: str) -> None:
@@ -281,8 +314,8 @@ def test_all_that_runs_after_the_trainer() -> None:
 
 def test_lines_of_a_script_within_the_script() -> None:
     script = (
-        'srun bash -c "\n  set -e\n  docker run -d --rm \\\n    -v /a:/b \\\n    --shm-size 8g \\\n    img \\\n'
-        '    sleep infinity\n  echo \\"x\\"\n"\ndocker exec c python train.py\n'
+        'srun bash -c "\n  set -e\n  docker run -d --rm \\\n    -v /a:/b \\\n    --shm-size 8g \\\n'
+        '    img \\\n    sleep infinity\n  echo \\"x\\"\n"\ndocker exec c python train.py\n'
     )
     found = verdicts(import_text(script).text)
     assert "container.mounts" in found[4]
@@ -323,7 +356,9 @@ def test_files_that_the_script_writes(line: str, expected: list[int]) -> None:
 
 
 def test_what_an_if_decides() -> None:
-    assert looks("if [ $X ]; then\n  export A=1\n  conda activate x\n  python prepare.py\nfi\npython train.py\n") == [2, 3, 4]
+    assert looks(
+        "if [ $X ]; then\n  export A=1\n  conda activate x\n  python prepare.py\nfi\npython train.py\n"
+    ) == [2, 3, 4]
     assert fields("if [ $X ]; then\n  export A=1\nfi\npython train.py\n").get("env") is None
 
 

@@ -24,10 +24,16 @@ SECRET = "correct0horse1battery2"
         (b"if x", "my.slurm:1:1: not valid bash: `if <cond>` must be followed by `then`"),
         (b"echo \0", "my.slurm:1:6: a NUL character; use a text file"),
         (b"echo \xff", "my.slurm:1:6: not UTF-8; save the file as UTF-8"),
-        (b"#!/bin/bash\r\necho\r\n", "my.slurm: has the line ends of Windows, which sbatch refuses; use dos2unix"),
+        (
+            b"#!/bin/bash\r\necho\r\n",
+            "my.slurm: has the line ends of Windows, which sbatch refuses; use dos2unix",
+        ),
         (b"#!/usr/bin/env python3\nx\n", "my.slurm:1:1: is no bash script; init --from reads only bash"),
         (b"#" * (MAX_BYTES + 1), "my.slurm: is larger than 256 KB; no launcher is"),
-        (b"a=xxxxxxxx\n" + b"a=$a$a\n" * 60, "my.slurm: has too many commands or too long values; write a job spec by hand"),
+        (
+            b"a=xxxxxxxx\n" + b"a=$a$a\n" * 60,
+            "my.slurm: has too many commands or too long values; write a job spec by hand",
+        ),
     ],
 )
 def test_one_clear_line(raw: bytes, message: str) -> None:
@@ -97,8 +103,8 @@ def test_nothing_of_the_script_runs(text: str, current_folder: Path) -> None:
         "export https_proxy=http://me:{}@proxy:3128",
         "pip install --index-url https://me:{}@host/simple x",
         "unknown_program --password {}",
-        "ray job submit --runtime-env-json='{{\"env_vars\": {{\"API_KEY\": \"{}\"}}}}' -- python train.py",
-        "if [ -z \"$X\" ]; then export X_TOKEN={}; fi\npython train.py",
+        'ray job submit --runtime-env-json=\'{{"env_vars": {{"API_KEY": "{}"}}}}\' -- python train.py',
+        'if [ -z "$X" ]; then export X_TOKEN={}; fi\npython train.py',
         "source /opt/x --token {}",
         "f() {{\n  export A_KEY={}\n}}\nf\npython train.py",
         "mysql_password={} && mysql -p{}",

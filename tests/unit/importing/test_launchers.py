@@ -56,7 +56,9 @@ def test_every_line_has_one_verdict(name: str) -> None:
     lines = (FOLDER / name).read_text().split("\n")
     found = verdicts(imported.text)
     assert [line for line, verdict in found.items() if verdict.startswith("please look")] == LOOKS[name]
-    assert all(verdict.startswith(("became ", "not needed because: ", "please look: ")) for verdict in found.values())
+    assert all(
+        verdict.startswith(("became ", "not needed because: ", "please look: ")) for verdict in found.values()
+    )
     for number, line in enumerate(lines, start=1):
         is_code = bool(line.strip()) and (not line.lstrip().startswith("#") or line.startswith("#SBATCH"))
         assert number in found or not is_code, f"no comment about line {number}: {line}"
