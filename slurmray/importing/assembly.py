@@ -168,7 +168,8 @@ def _set_missing(draft: Draft, program: Program) -> None:
             draft.look(line, "an address: MASTER_ADDR is the head node's, and RAY_ADDRESS is that of Ray")
         if word.has("code"):
             draft.look(
-                line, "a value that is only known when the script runs; now bash in the container has it"
+                line,
+                "only known when it runs; bash evaluates it in the job, without the script's variables",
             )
 
 

@@ -18,9 +18,9 @@ APPTAINERS = ("apptainer", "singularity")
 # Options without a value: of `docker run` and `docker exec`, `docker build`, and `apptainer exec`.
 ENGINE_FLAGS = set(
     """
-    -d --detach -i --interactive -t --tty --rm --init --privileged --read-only -P --publish-all --no-healthcheck
-    --oom-kill-disable -q --quiet --replace --no-hosts --gpu --mpi --nccl --cuda-mpi --openmpi-pmi2
-    --openmpi-pmix --http-proxy --tls-verify
+    -d --detach -i --interactive -t --tty --rm --init --privileged --read-only -P --publish-all
+    --no-healthcheck --oom-kill-disable -q --quiet --replace --no-hosts --gpu --mpi --nccl --cuda-mpi
+    --openmpi-pmi2 --openmpi-pmix --http-proxy --tls-verify
     """.split()  # noqa: SIM905 - one name a line would hide the rest
 )
 BUILD_FLAGS = {"--no-cache", "--pull", "-q", "--quiet", "--rm", "--squash"}

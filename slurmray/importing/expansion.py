@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from slurmray.importing.draft import TooLargeError
@@ -24,6 +25,13 @@ _CLUSTER_VARIABLES = {
 # What bash expands to several words, or to names of files; and characters above which it is not looked for.
 _PATTERN = r"(?<!\\)(?:\*|\{[^}]*(?:,|\.\.)[^}]*\})"
 _MAX_PATTERN = 2000
+# Of numbers that are not negative, for which bash's division is Python's.
+_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "*": operator.mul,
+    "/": operator.floordiv,
+    "%": operator.mod,
+}
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
 
@@ -149,12 +157,32 @@ class Variables:
                 yield from self._parts(node.get("Parts") or [], is_value, True)
             elif kind == "ParamExp":
                 yield from self._parameter(node, is_quoted or is_value)
+            elif kind == "ArithmExp" and (number := self._number(node.get("X"))) is not None:
+                yield Part(str(number))
             else:
                 text = self.text_of(node)
                 if re.fullmatch(r"\$\((?:pwd|realpath \.|readlink -f \.)\)|`pwd`", text):
                     yield Part("PWD", "variable", is_quoted or is_value)
                 else:
                     yield self._code(text, is_quoted or is_value)
+
+    def _number(self, node: Node | None) -> int | None:
+        """Return the value of an arithmetic expression; None if it is only known when the script runs."""
+        kind = node.get("Type") if node else None
+        if node is None or kind not in ("Word", "ParenArithm", "BinaryArithm"):
+            return None
+        if kind == "Word":
+            text = self.value(node, 0).constant or ""
+            if text in self.texts:
+                text = self.texts[text].constant or ""
+            return int(text) if re.fullmatch("0|[1-9][0-9]{0,8}", text) else None
+        if kind == "ParenArithm":
+            return self._number(node.get("X"))
+        left, right = self._number(node.get("X")), self._number(node.get("Y"))
+        calculate = _ARITHMETIC.get(node["Op"])
+        if calculate is None or left is None or right is None or (node["Op"] in "/%" and right == 0):
+            return None
+        return calculate(left, right)
 
     def _literal(self, node: Node, is_quoted: bool, is_value: bool) -> Iterator[Part]:
         text = node["Value"]
@@ -185,7 +213,7 @@ class Variables:
     def _parameter(self, node: Node, is_quoted: bool) -> Iterator[Part]:
         name, index = node["Param"]["Value"], _index(node)
         expansion = node.get("Exp")
-        operator = expansion.get("Op") if expansion else None
+        action = expansion.get("Op") if expansion else None
         known = self.texts.get(name)
         if name in self.arrays:
             elements = self.arrays[name]
@@ -196,7 +224,7 @@ class Variables:
             elif index in ("@", "*") and not _has_operator(node):
                 yield from (part for element in elements for part in (*element.parts, Part(" ")))
                 return
-        if _has_operator(node) and operator not in (":-", "-", ":=", "="):
+        if _has_operator(node) and action not in (":-", "-", ":=", "="):
             yield self._code(self.text_of(node), is_quoted, known)
         elif known is not None:
             if SECRET_NAME.search(name) and known.has("text"):
@@ -206,7 +234,7 @@ class Variables:
                     replace(part, is_quoted=is_quoted) if part.kind != "text" else part
                     for part in known.parts
                 )
-        elif operator and expansion and expansion.get("Word"):
+        elif action and expansion and expansion.get("Word"):
             self.defaults.append((self.line(node), name))
             yield from self._parts(expansion["Word"]["Parts"], True, True)
         elif name in _CLUSTER_VARIABLES:

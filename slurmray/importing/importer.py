@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -53,7 +54,9 @@ class Importer:
             "curl": self._request,
             **dict.fromkeys(known.LOGINS, self._log_in),
             "mkdir": self._make_folder,
-            **dict.fromkeys(known.ACTIVATIONS, self.setup.activate),
+            **dict.fromkeys(known.MODULES, self.setup.activate),
+            **dict.fromkeys(known.CONDAS, self._run_conda),
+            "timeout": self._run_timeout,
             **dict.fromkeys(("source", "."), self.setup.source),
             **dict.fromkeys(("cd", "pushd"), self.setup.change_folder),
             "eval": self.setup.evaluate,
@@ -112,6 +115,8 @@ class Importer:
             self.draft.look(call.lines, "it writes a file: do that before the job, or in a prepare step")
         elif program in known.PROGRAMS:
             self.draft.skip(call.lines, known.PROGRAMS[program])
+        elif program in known.OTHER_HOSTS:
+            self.draft.look(call.lines, f"{program}: a job spec has none; see prepare and services")
         elif call.context.is_condition:
             self.draft.look(call.lines, "a command whose result the script uses")
         else:
@@ -140,7 +145,7 @@ class Importer:
             self.programs.append(program)
 
     def _without_secrets(self, words: list[Word]) -> list[Word]:
-        """Return a command with `...` in place of constants that are secrets by the names of their options."""
+        """Return a command with `...` in place of values whose options' names are those of secrets."""
         kept: list[Word] = []
         is_secret = False
         for word in words:
@@ -166,12 +171,12 @@ class Importer:
     def _request(self, call: Call) -> None:
         """Take a request that is repeated until it succeeds as the readiness check of the last service."""
         context = call.context
-        addresses = [
-            word.constant for word in call.words if word.beginning.startswith(("http://", "https://"))
-        ]
+        texts = [word.constant or "" for word in call.words[1:]]
+        addresses = [text for text in texts if re.match(r"https?://|[\w.-]+:[0-9]+(?:/|$)", text)]
         services = [program for program in self.programs if program.context.is_background]
-        if (context.is_condition or context.is_looped) and addresses and addresses[0] and services:
-            services[-1].ready = {"http": addresses[0]}
+        if (context.is_condition or context.is_looped) and addresses and services:
+            address = addresses[0]
+            services[-1].ready = {"http": address if "://" in address else f"http://{address}"}
             self.draft.became("services[].ready", call.lines)
         elif context.is_condition:
             self.draft.look(call.lines, "a check of an address: see services[].ready")
@@ -195,6 +200,14 @@ class Importer:
         else:
             self.setup.make_folder(call)
 
+    def _run_conda(self, call: Call) -> None:
+        if call.verb in ("activate", "deactivate"):
+            self.setup.activate(call)
+        elif call.verb == "run":
+            self._add_program(call)
+        else:
+            self.draft.look(call.lines, "a change of the environment: make it before the job")
+
     # Variables.
 
     def _unset(self, call: Call) -> None:
@@ -210,6 +223,11 @@ class Importer:
         _, rest = split_options(call.words[1:], known.RUNNER_FLAGS)
         self.draft.skip([call.words[0].line], "slurmray starts programs itself")
         self._run_rest(call, rest)
+
+    def _run_timeout(self, call: Call) -> None:
+        _, rest = split_options(call.words[1:], {"--foreground", "--preserve-status", "-v", "--verbose"})
+        self.draft.skip([call.words[0].line], "the job has slurm.time, and each readiness check a timeout")
+        self._run_rest(call, rest[1:])
 
     def _run_env(self, call: Call) -> None:
         options, rest = split_options(call.words[1:], {"-i", "--ignore-environment", "-0"})

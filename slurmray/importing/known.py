@@ -27,9 +27,12 @@ PROGRAMS = _table(
         STRUCTURE,
         "set shopt trap true false : exit return break continue [ test shift local cat grep let which",
     ),
-    (STRUCTURE, "type hash seq"),
+    (STRUCTURE, "type hash seq getopts alias"),
+    (RAY, "scancel"),
     ("jobs keep the umask of the submitter", "umask"),
 )
+# Programs that run others elsewhere.
+OTHER_HOSTS = ("sbatch", "salloc", "sbcast", "ssh", "pdsh", "parallel", "mpirun", "mpiexec")
 # Subcommands of Docker and Podman, and of Ray.
 ENGINE_VERBS = _table(
     ("slurmray pulls the image where it is missing", "pull login"),
@@ -52,15 +55,16 @@ SRUN_FLAGS = set(
     """
     --overlap --exclusive --pty -l --label -u --unbuffered --exact -K -O -s --overcommit --oversubscribe
     --kill-on-bad-exit --no-kill -k -q -Q --quiet -v --verbose -H -X -E --multi-prog --spread-job --whole
-    --disable-status --no-container-mount-home --container-mount-home --container-writable --container-readonly
-    --container-remap-root --no-container-remap-root --container-entrypoint
+    --disable-status --no-container-mount-home --container-mount-home --container-writable
+    --container-readonly --container-remap-root --no-container-remap-root --container-entrypoint
     --no-container-entrypoint
     """.split()  # noqa: SIM905 - one name a line would hide the rest
 )
 
 # Programs that set up the shell in which they run, and files that do so when sourced.
-ACTIVATIONS = ("module", "ml", "spack", "conda", "mamba", "micromamba")
-ACTIVATING_CODE = re.compile(rf"\b(?:{'|'.join(ACTIVATIONS)}|modulecmd)\b")
+MODULES = ("module", "ml", "spack")
+CONDAS = ("conda", "mamba", "micromamba")
+ACTIVATING_CODE = re.compile(rf"\b(?:{'|'.join((*MODULES, *CONDAS))}|modulecmd)\b")
 ACTIVATING_FILES = re.compile(
     r"(?:^|/)(?:activate|conda\.sh|modules?\.sh|bash|lmod\.sh|setvars\.sh|\.bashrc|\.bash_profile|profile)$"
 )

@@ -9,7 +9,7 @@ from typing import Protocol
 from slurmray.importing.draft import TooLargeError
 from slurmray.importing.expansion import Variables
 from slurmray.importing.syntax_tree import BashSyntaxError, Node, parse
-from slurmray.importing.words import Part, Word
+from slurmray.importing.words import Kind, Part, Word
 
 _MAX_SCRIPTS = 300  # within the script, each a process of the parser
 _MAX_DEPTH = 12
@@ -167,8 +167,11 @@ class Reader:
                 if word.constant in self.functions:
                     self.called.add(str(word.constant))
                     self.handler.skip(self._lines(self.functions[str(word.constant)]), "slurmray cleans up")
-        if name == "read":
-            self._assign_read(words[1:], document, lines)
+        if name in ("read", "mapfile", "readarray"):
+            self._assign_read(words[1:], document or reads, lines)
+            return
+        if name == "printf" and len(words) > 2 and words[1].constant == "-v":
+            self._assign_read(words[2:3], words[-1], lines)
             return
         made = Command(words, assignments, lines[0], lines[-1], document, reads, writes)
         self.handler.handle_command(made, replace(context, prefix=self.prefix), self)
@@ -200,8 +203,9 @@ class Reader:
         body = self.functions[name]["Body"]
         self._statement(body, context)
 
-    def _assign_read(self, words: list[Word], document: Word | None, lines: list[int]) -> None:
-        kind = "cluster" if document is not None and document.has("cluster") else "code"
+    def _assign_read(self, words: list[Word], source: Word | None, lines: list[int]) -> None:
+        """Remember that a command sets variables, to something of `source`."""
+        kind: Kind = "cluster" if source is not None and source.has("cluster") else "code"
         for word in words:
             if (name := word.constant) and name.isidentifier():
                 self.variables.texts[name] = Word((Part(f"${name}", kind),), lines[0])
@@ -263,6 +267,9 @@ class Reader:
             self.variables.text_of(each) for each in arguments if "Name" not in each or each["Name"] is None
         ]
         is_export = command["Variant"]["Value"] == "export" or any("x" in option for option in options)
+        if any("f" in option for option in options):
+            self.handler.skip(self._lines(node), "a function")
+            return
         named = [each for each in arguments if each.get("Name")]
         if not named:
             self.handler.skip(self._lines(node), "it only declares")

@@ -366,3 +366,69 @@ def test_a_value_that_changes_is_not_guessed() -> None:
     script = "M=a\nif [ $X ]; then M=b; fi\npython train.py --model $M\n"
     assert fields(script)["run"] == "python train.py --model $M"
     assert looks(script) == [3]
+
+
+def test_arithmetic_of_constants() -> None:
+    made = run(
+        "#SBATCH -N 3",
+        "G=8; N=$((SLURM_NNODES * G)); M=$(( (N + 2) / 5 % 4 ))",
+        "python train.py $N $M $((G - 1)) $((UNKNOWN * 2)) $((G / 0))",
+    )
+    assert made["run"] == "python train.py 24 1 $((G - 1)) $((UNKNOWN * 2)) $((G / 0))"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nodes=($(scontrol show hostnames $SLURM_JOB_NODELIST))",
+        "mapfile -t nodes < <(scontrol show hostnames $SLURM_JOB_NODELIST)",
+        'read -r nodes <<< "$(hostname --ip-address)"',
+        "nodes=$(srun --ntasks=1 hostname)",
+        "printf -v nodes '%s' \"$SLURMD_NODENAME\"",
+        "nodes=`hostname -i`",
+        "export nodes=$(hostname)",
+    ],
+)
+def test_addresses_are_slurmray_s(line: str) -> None:
+    script = f"{line}\nexport HEAD=${{nodes[0]}}\npython train.py --master ${{nodes[0]}}:6379\n"
+    made = fields(script)
+    assert "env" not in made
+    assert made["run"].replace('"', "") == "python train.py --master $MASTER_ADDR:6379"
+    assert looks(script) == [3]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("conda run -n rl python train.py", ["conda", "run", "-n", "rl", "python", "train.py"]),
+        ("timeout -k 5 3h python train.py", ["python", "train.py"]),
+    ],
+)
+def test_other_ways_to_start_the_trainer(line: str, expected: list[str]) -> None:
+    assert run(line)["run"] == expected
+
+
+@pytest.mark.parametrize(
+    "line", ["sbatch next.sh", "ssh node2 ray start", "conda create -n x", "mpirun python x.py"]
+)
+def test_other_hosts_and_environments(line: str) -> None:
+    assert looks(f"{line}\n{TRAINER}\n") == [1]
+
+
+def test_an_exported_function_is_no_variable() -> None:
+    assert "env" not in run("f() { echo; }", "export -f f", "f", TRAINER)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "until curl -s {}; do sleep 1; done",
+        "for i in {1..60}; do if curl -sf {}; then break; fi; sleep 5; done",
+        "timeout 600 bash -c 'while ! curl {}; do sleep 1; done'",
+    ],
+)
+def test_a_loop_that_waits_for_a_service(loop: str) -> None:
+    for address in ("http://localhost:8000/health", "localhost:8000/health"):
+        made = run("vllm serve m &", loop.replace("{}", address), TRAINER)
+        assert made["services"][0]["ready"] == {"http": "http://localhost:8000/health"}
+        assert "prepare" not in made
