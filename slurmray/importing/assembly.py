@@ -33,6 +33,7 @@ def assemble(importer: Importer) -> None:
     _set_folder(importer)
     _leave_out_unsupported(draft)
     _warn_of_unpassed(importer)
+    _note_activations(importer)
     for number, program in enumerate(programs):
         if program is trainer:
             continue
@@ -109,6 +110,16 @@ def _warn_of_unpassed(importer: Importer) -> None:
             importer.draft.look(lines, f"{path[1]} was not passed on to the container; now it is")
 
 
+def _note_activations(importer: Importer) -> None:
+    """Note what became of activations in containers: they go with each command after them."""
+    used = {source for program in importer.programs for source in program.context.prefix}
+    for source, lines in importer.setup.activations:
+        if source in used:
+            importer.draft.became("run", lines)
+        else:
+            importer.draft.look(lines, "Ray starts without it: the image's own Python needs Ray")
+
+
 def _command(draft: Draft, program: Program) -> list[str] | str:
     """Return a command for a job spec: a list of arguments, or bash where it has variables."""
     words = [_with_addresses(word) for word in program.words]
@@ -135,7 +146,9 @@ def _redirections(draft: Draft, program: Program) -> str:
                 program.lines[:1], "a here-document with values that are only known when the script runs"
             )
         else:
-            text += f" <<'{_END}'\n{program.document.constant.removesuffix(chr(10))}\n{_END}"
+            document = program.document.constant.removesuffix("\n")
+            end = _END + "_" * document.count(_END)
+            text += f" <<'{end}'\n{document}\n{end}"
     return text
 
 

@@ -22,13 +22,15 @@ class ShellSetup:
         self.draft = draft
         self.folders: list[tuple[Word, list[int], bool]] = []
         """Folder, lines, and whether it is in a container."""
+        self.activations: list[tuple[str, list[int]]] = []
+        """Those in containers, and their lines."""
 
     def activate(self, call: Call) -> None:
         """Keep an activation, e.g. `conda activate`, for the node or for the command in the container."""
         source = bash_source(call.words)
         if call.context.is_inside:
             call.reader.prefix = (*call.reader.prefix, source)
-            self.draft.became("run", call.lines)
+            self.activations.append((source, call.lines))
         else:
             self.draft.add_line("setup", source, call.lines)
             if call.context.is_conditional:

@@ -432,3 +432,8 @@ def test_a_loop_that_waits_for_a_service(loop: str) -> None:
         made = run("vllm serve m &", loop.replace("{}", address), TRAINER)
         assert made["services"][0]["ready"] == {"http": "http://localhost:8000/health"}
         assert "prepare" not in made
+
+
+def test_an_activation_for_ray_alone() -> None:
+    script = "docker run -d --name c img bash\ndocker exec c bash -c '. /v/bin/activate; ray start --head'\n"
+    assert looks(f"{script}docker exec c {TRAINER}\n") == [2]
