@@ -19,7 +19,7 @@ from slurmray.errors import ExitCode, SlurmrayError, UsageError
 
 # Subcommand NAME is the object NAME in the module slurmray.cli.NAME; see get_command for `list`.
 _SUBCOMMANDS = {
-    "init": "Copy an example as your own job spec.",
+    "init": "Write a job spec, from an example or from your own script.",
     "render": "Write the sbatch script of a job, or a dstack task.",
     "check": "Check a job, and ask Slurm when it could start.",
     "submit": "Render a job and submit it with sbatch.",

@@ -1,8 +1,9 @@
-"""`slurmray init`: copies an example as the user's own job spec."""
+"""`slurmray init`: writes a job spec, from an example or from a script that starts Ray under Slurm."""
 
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 import click
@@ -26,6 +27,13 @@ def _titles(ctx: click.Context) -> dict[str, str]:
 
 @click.command(options_metavar="[OPTIONS]")
 @click.argument("example", required=False, metavar="[EXAMPLE]", shell_complete=completion(_titles))
+@click.option(
+    "--from",
+    "launcher",
+    metavar="SCRIPT",
+    type=FILE,
+    help="Write the job spec of this bash script, which starts Ray under Slurm; - is standard input.",
+)
 @job_flags
 @click.option(
     "-o",
@@ -35,30 +43,43 @@ def _titles(ctx: click.Context) -> dict[str, str]:
     help="The job spec to write; - is standard output.  [default: job.yaml]",
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-def init(example: str | None, output: Path | None, force: bool, **flags: str | None) -> None:
-    """Copy an example as your own job spec; without EXAMPLE, list the examples.
+def init(
+    example: str | None, launcher: Path | None, output: Path | None, force: bool, **flags: str | None
+) -> None:
+    """Write a job spec, from an example or from your own script; without both, list the examples.
 
     The options change fields of the copy. Other files of the example, e.g. the trainer's configuration, are
     written to the current folder. Never prompts.
+
+    With --from, read a script of yours in place of an example: #SBATCH lines, containers, Ray, data
+    preparation, servers and the trainer. Nothing of it is run. Comments in the job spec have what became of
+    each line, and which lines you have to look at.
 
     \b
     Examples:
       slurmray init
       slurmray init verl --nodes 4 --partition gpu --account rl
       slurmray init rlinf --nodes 2 -o math.yaml
+      slurmray init --from my_script.slurm
     """
     from slurmray.rendering.output import write_files
 
+    changes = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
+    if launcher is not None:
+        if example is not None or changes:
+            other = changes[0][0] if changes else example
+            raise UsageError(f"slurmray init: {other} and --from; leave one of them out")
+        _import(launcher, output or _JOB, force)
+        return
     known = _examples()
     if example is None:
-        if output or force or any(value is not None for value in flags.values()):
+        if output or force or changes:
             raise UsageError("slurmray init: no example given; use e.g. slurmray init verl")
         for name, path in known.items():
             click.echo(f"{name:<{max(map(len, known))}}  {_title(path)}")
         return
     if example not in known:
         raise UsageError(f"slurmray init: no example {example!r}; use one of {', '.join(known)}")
-    changes = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
     output = output or _JOB
     job = _JOB if output == _STDOUT else output  # comments in the files mention this name
     files = _files(known[example], changes, job)
@@ -71,8 +92,47 @@ def init(example: str | None, output: Path | None, force: bool, **flags: str | N
         return
     names = " and ".join(map(str, files))
     click.echo(f"wrote {names}: check image, mounts, paths and the trainer's arguments", err=True)
+    _show_next(output)
+
+
+def _import(launcher: Path, output: Path, force: bool) -> None:
+    """Write the job spec of a launcher."""
+    from slurmray.importing.launcher import read_launcher
+    from slurmray.rendering.output import write_files
+
+    name = "stdin" if launcher == _STDOUT else str(launcher)
+    imported = read_launcher(name, _read_launcher(launcher))
+    text = _EDITOR_LINE + imported.text
+    if output == _STDOUT:
+        click.echo(text.encode(), nl=False)
+        click.echo(imported.summary, err=True)
+        return
+    write_files({output: text}, None if force else _refuse_to_overwrite)
+    click.echo(f"wrote {output}: {imported.summary}", err=True)
+    _show_next(output)
+
+
+def _read_launcher(launcher: Path) -> bytes:
+    """Return the bytes of a launcher, one more than allowed at most. UsageError."""
+    from slurmray.importing.launcher import MAX_BYTES
+
+    try:
+        if launcher != _STDOUT:
+            with launcher.open("rb") as file:
+                return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{launcher}: cannot be read: {error.strerror}; name a bash script") from None
+    if sys.stdin is None:
+        raise UsageError("stdin: is closed; pipe the script to it, or name a file")
+    return sys.stdin.buffer.read(MAX_BYTES + 1)
+
+
+def _show_next(output: Path) -> None:
+    """Print what is wrong in a job spec that was written, and how to use it."""
+    from slurmray.cli.terminal import show
+
     for problem in _problems(output, []):
-        click.echo(f"to fix: {problem}", err=True)
+        show(f"to fix: {problem}", err=True)
     click.echo(f"next: slurmray render {shlex.quote(str(output))}", err=True)
 
 

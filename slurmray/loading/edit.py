@@ -23,7 +23,7 @@ def set_value(text: str, path: tuple[str, ...], value: str) -> str:
         here = below
     if here is None:
         raise TypeError("path: expected one name or more")
-    return text[: here.start_mark.index] + _format_scalar(value) + text[here.end_mark.index :]
+    return text[: here.start_mark.index] + format_scalar(value) + text[here.end_mark.index :]
 
 
 def _append(text: str, section: yaml.MappingNode, names: tuple[str, ...], value: str) -> str:
@@ -35,11 +35,16 @@ def _append(text: str, section: yaml.MappingNode, names: tuple[str, ...], value:
     end = text.find("\n", last.end_mark.index - 1) + 1
     indent = section.value[0][0].start_mark.column
     lines = [" " * (indent + 2 * depth) + f"{name}:" for depth, name in enumerate(names)]
-    return text[:end] + "\n".join(lines) + f" {_format_scalar(value)}\n" + text[end:]
+    return text[:end] + "\n".join(lines) + f" {format_scalar(value)}\n" + text[end:]
 
 
-def _format_scalar(value: str) -> str:
+def format_scalar(value: str, *, always_quotes: bool = False) -> str:
     """Return a text as a YAML scalar, quoted if necessary."""
-    if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9_./:@+-]*[A-Za-z0-9])?", value) and value != "null":
+    plain = r"(?!\.\.\.|null$)(?:[\w./]|--?(?=[a-zA-Z0-9]))(?:[\w./:@+=,-]*[\w./])?"
+    if re.fullmatch(plain, value, re.ASCII) and not always_quotes:
         return value
-    return json.dumps(value, ensure_ascii=False)
+    quoted = json.dumps(value, ensure_ascii=False)
+    # JSON leaves these as they are, and YAML does not accept them, or takes them for line ends.
+    return re.sub(
+        "[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]", lambda match: f"\\u{ord(match[0]):04x}", quoted
+    )

@@ -238,8 +238,11 @@ def _read_file(path: Path, stdin: bytes, is_fast: bool, counted: _Files) -> Sour
         if path != STDIN:
             with path.open("rb") as file:
                 raw = file.read(yaml_source.MAX_BYTES + 1)
-        if raw.startswith(b"#!"):
-            raise SpecError([Problem(name, f"is a script, not a job spec; to submit it: sbatch {name}")])
+        if raw.startswith((b"#!", b"#SBATCH")):
+            fix = f"to submit it: sbatch {name}"
+            if b"\n# slurmray-sha256: " not in raw:
+                fix = f"slurmray init --from {name} makes one from it"
+            raise SpecError([Problem(name, f"is a script, not a job spec; {fix}")])
         counted.add(name, len(raw))
         return yaml_source.read(name, yaml_source.decode(name, raw), is_fast=is_fast)
     except FileNotFoundError:

@@ -19,7 +19,7 @@ _COMMANDS = (
     (r"ray start|ray stop", _RUNS_ALREADY, True),
     (r"ray job submit", "set launch: ray-job, and run to the command after its --", True),
 )
-_SECRET = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
+SECRET_NAME = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
 
 
 def unset_variables(
@@ -40,7 +40,7 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
         f"env.{name}: its value is in the script. Leave it out (`{name}: null`, --env {name}), and it is "
         "taken from your environment at sbatch"
         for name, value in spec.env.items()
-        if value and _SECRET.search(name)
+        if value and SECRET_NAME.search(name)
     ]
     for name in ("output", "error"):
         value = dict(spec.slurm.given()).get(name) or ""

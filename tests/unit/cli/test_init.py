@@ -1,4 +1,4 @@
-"""`slurmray init`: examples with changed fields; their comments stay."""
+"""`slurmray init`: examples with changed fields, whose comments stay; and job specs from scripts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import slurmray
 from slurmray.cli import main
 from slurmray.errors import ExitCode
 from slurmray.loading.load import load_plan
+from tests.unit.cli.command_line import run as run_command
 from tests.unit.examples import CHANGES, EXAMPLES, ROOT
 
 PRESETS = ("verl", "rlinf", "roll", "search-r1", "openrlhf")
@@ -144,3 +145,72 @@ def test_the_editor_s_line() -> None:
     )
     assert first == f"# yaml-language-server: $schema={url}"
     assert rest == EXAMPLES["hello"].read_text().replace("examples/hello.yaml", "job.yaml")
+
+
+LAUNCHER = ROOT / "tests/unit/importing/launchers/verl-apptainer.slurm"
+
+
+def test_from_a_script(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = current_folder / "my.slurm"
+    script.write_bytes(LAUNCHER.read_bytes())
+    assert main(["init", "--from", "my.slurm"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "wrote job.yaml: 44 lines: 23 became fields, 21 not needed, 0 to look at",
+        "next: slurmray render job.yaml",
+    ]
+    made = current_folder / "job.yaml"
+    assert made.read_text().startswith("# yaml-language-server: $schema=")
+    assert load_plan(made).spec.preset is not None
+    assert main(["render", "job.yaml"]) == 0
+    before = made.read_text()
+    capsys.readouterr()
+    assert main(["init", "--from", "my.slurm"]) == ExitCode.USAGE
+    message = "job.yaml: already exists; choose another name with -o, or use --force\n"
+    assert capsys.readouterr().err == message
+    assert main(["init", "--from", "my.slurm", "-o", "other.yaml"]) == 0
+    assert main(["init", "--from", "my.slurm", "--force"]) == 0
+    assert made.read_text() == (current_folder / "other.yaml").read_text() == before
+    capsys.readouterr()
+    assert main(["init", "--from", "my.slurm", "-o", "-"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == before
+    assert captured.err == "44 lines: 23 became fields, 21 not needed, 0 to look at\n"
+
+
+def test_from_standard_input(current_folder: Path) -> None:
+    done = run_command(
+        "init", "--from", "-", "-o", str(current_folder / "x.yaml"), stdin=LAUNCHER.read_text()
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "# From stdin, by slurmray init --from: 44 lines" in (current_folder / "x.yaml").read_text()
+
+
+@pytest.mark.usefixtures("current_folder")
+def test_what_is_wrong_in_a_job_spec_from_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my.slurm").write_text("#SBATCH -N two\npython train.py\n")
+    assert main(["init", "--from", "my.slurm"]) == 0
+    wrote, todo, then = capsys.readouterr().err.splitlines()
+    assert wrote == "wrote job.yaml: 2 lines: 2 became fields, 0 not needed, 0 to look at"
+    assert todo.startswith("to fix: job.yaml:4:10: slurm.nodes: expected an integer, got 'two'")
+    assert then == "next: slurmray render job.yaml"
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--from", "no.slurm"], "no.slurm: cannot be read: No such file or directory; name a bash script\n"),
+        (["--from", "."], ".: cannot be read: Is a directory; name a bash script\n"),
+        (["verl", "--from", "x"], "slurmray init: verl and --from; leave one of them out\n"),
+        (["--from", "x", "--nodes", "2"], "slurmray init: --nodes and --from; leave one of them out\n"),
+        (["--from", "bad.slurm"], "bad.slurm:1:6: not valid bash: reached EOF without closing quote `'`\n"),
+    ],
+)
+def test_wrong_scripts(
+    args: list[str], expected: str, current_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (current_folder / "bad.slurm").write_text("echo 'x")
+    assert main(["init", *args]) == ExitCode.USAGE
+    assert capsys.readouterr().err == expected
+    assert [path.name for path in current_folder.iterdir()] == ["bad.slurm"]

@@ -499,10 +499,16 @@ def test_trainer_command_after_the_dashes() -> None:
 
 def test_a_script_in_place_of_a_job_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("generated.sh").write_text("#!/bin/bash\n#SBATCH --nodes=2\n")
-    text = "generated.sh: is a script, not a job spec; to submit it: sbatch generated.sh"
-    with pytest.raises(SpecError, match=f"^{re.escape(text)}$"):
-        load_plan(Path("generated.sh"))
+    start = "#!/bin/bash\n#SBATCH --nodes=2\n"
+    for name, content, fix in (
+        ("generated.sh", f"{start}# slurmray-sha256: {64 * '0'}\n", "to submit it: sbatch generated.sh"),
+        ("my.slurm", start, "slurmray init --from my.slurm makes one from it"),
+        ("no-shebang", "#SBATCH --nodes=2\n", "slurmray init --from no-shebang makes one from it"),
+    ):
+        Path(name).write_text(content)
+        text = f"{name}: is a script, not a job spec; {fix}"
+        with pytest.raises(SpecError, match=f"^{re.escape(text)}$"):
+            load_plan(Path(name))
 
 
 def test_the_file_itself() -> None:

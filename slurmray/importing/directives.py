@@ -1,0 +1,271 @@
+"""`#SBATCH` lines, in every form that sbatch accepts, as fields of a job spec."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from slurmray.importing.draft import Draft
+from slurmray.importing.options import Option, split_options
+from slurmray.importing.words import Word, constant
+from slurmray.slurm import syntax
+
+# Short options of sbatch (man sbatch).
+_SHORT = {
+    **{"A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint"},
+    **{"c": "cpus-per-task", "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus"},
+    **{"H": "hold", "h": "help", "i": "input", "J": "job-name", "k": "no-kill", "L": "licenses"},
+    **{"M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit", "o": "output"},
+    **{"p": "partition", "Q": "quiet", "q": "qos", "S": "core-spec", "s": "oversubscribe", "t": "time"},
+    **{"u": "usage", "V": "version", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude"},
+}
+_NAMES = (*syntax.OPTIONS, *syntax.RESERVED)
+# Options of RESERVED without a value, or with one only after =.
+_RESERVED_FLAGS = {
+    *("help", "no-kill", "no-requeue", "parsable", "quiet", "requeue", "test-only", "usage", "version"),
+}
+_FLAGS = {
+    *(f"--{name}" for name, option in syntax.OPTIONS.items() if option.kind in ("flag", "optional")),
+    *(f"--{name}" for name in _RESERVED_FLAGS),
+}
+_SHORT_FLAGS = {f"-{short}" for short, name in _SHORT.items() if f"--{name}" in _FLAGS}
+
+
+def read_directives(text: str, draft: Draft) -> dict[str, str]:
+    """Set the fields of a script's directives. Return what Slurm's variables will be, as far as known."""
+    words: list[Word] = []
+    is_over = False
+    for number, line in enumerate(text.split("\n"), start=1):
+        is_directive = line.startswith("#SBATCH")
+        if is_directive and is_over:
+            draft.look([number], "sbatch ignores a directive after the first command")
+        elif is_directive:
+            try:
+                words += [constant(word, number) for word in split_directive(line[len("#SBATCH") :])]
+            except ValueError as error:
+                draft.look([number], str(error))
+        elif line.strip() and not line.lstrip().startswith("#"):
+            is_over = True
+    given: dict[str, str] = {}
+    for option in _options(words, draft):
+        name = option.name.removeprefix("--")
+        given[name] = (option.value.constant or "") if option.value else ""
+    reader = _Directives(draft, given)
+    for option in _options(words, Draft()):
+        reader.read(option)
+    return reader.variables()
+
+
+def split_directive(text: str) -> Iterator[str]:
+    """Yield the words after #SBATCH; ValueError for a quote that is not closed.
+
+    As sbatch does it, which is not how bash does: # begins a comment anywhere outside quotes, and backslashes
+    count in both kinds of quotes (src/sbatch/opt.c, _get_argument).
+    """
+    word: list[str] = []
+    is_word, quote = False, ""
+    characters = iter(text)
+    for character in characters:
+        if character == quote:
+            quote = ""
+        elif character == "\\":
+            word.append(next(characters, ""))
+        elif quote:
+            word.append(character)
+        elif character in "\"'":
+            quote = character
+        elif character.isspace() or character == "#":
+            if is_word:
+                yield "".join(word)
+            word, is_word = [], False
+            if character == "#":
+                return
+            continue
+        else:
+            word.append(character)
+        is_word = True
+    if quote:
+        raise ValueError(f"a directive whose {quote} is not closed")
+    if is_word:
+        yield "".join(word)
+
+
+def _options(words: list[Word], draft: Draft) -> Iterator[Option]:
+    """Yield the options with their long names. sbatch takes no arguments in a script."""
+    rest = words
+    while rest:
+        options, rest = split_options([_full_name(word) for word in rest], _FLAGS | _SHORT_FLAGS)
+        for option in options:
+            name = option.name
+            yield option._replace(name=f"--{_SHORT.get(name[1:], name[1:])}" if name[1] != "-" else name)
+        if rest:
+            text = rest[0].constant or ""
+            if text in ("hetjob", "packjob"):
+                # Everything after it is of other nodes.
+                for word in rest:
+                    draft.look([word.line], "another component: write it as an item of slurm.groups")
+                return
+            draft.look([rest[0].line], "a directive with something that is no option")
+            rest = rest[1:]
+
+
+def _full_name(word: Word) -> Word:
+    """Complete an abbreviated long option, as getopt_long does."""
+    name, value = word.partition("=")
+    if not name.startswith("--") or name[2:] in _NAMES or len(name) < 3:
+        return word
+    full = [known for known in _NAMES if known.startswith(name[2:])]
+    if len(full) != 1:
+        return word
+    return constant(f"--{full[0]}" + ("" if value is None else f"={value.constant}"), word.line)
+
+
+_DEFAULTS = {"export": "ALL", "input": "/dev/null"}
+# Options that slurmray sets itself, so that nothing is lost: why.
+_NOT_NEEDED = {
+    "no-requeue": "the default; see requeue.max",
+    "ntasks-per-core": "slurmray starts one task on each node",
+    "open-mode": "slurmray sets it",
+    "parsable": "it only changes what sbatch prints",
+    "quiet": "it only changes what sbatch prints",
+}
+
+
+class _Directives:
+    """Sets fields from options. given: all options of the script, with their values."""
+
+    def __init__(self, draft: Draft, given: dict[str, str]) -> None:
+        self.draft, self.given = draft, given
+        self.special: dict[str, Callable[[str, list[int]], None]] = {
+            "job-name": lambda value, lines: self._set("name", value, lines),
+            "nodes": self._nodes,
+            "ntasks": self._tasks,
+            "ntasks-per-node": self._tasks,
+            "tasks-per-node": self._tasks,
+            "gpus": self._gpus,
+            "gpus-per-task": self._gpus_per_task,
+            "ntasks-per-gpu": self._tasks,
+            "signal": self._signal,
+            "export": self._export,
+            "requeue": self._requeue,
+        }
+
+    def read(self, option: Option) -> None:
+        """Set the field of an option."""
+        name, lines = option.name.removeprefix("--"), option.lines
+        value = (option.value.constant or "") if option.value is not None else None
+        kind = syntax.OPTIONS[name].kind if name in syntax.OPTIONS else None
+        if name in self.special:
+            self.special[name](value or "", lines)
+        elif value == _DEFAULTS.get(name, "\0") or name in _NOT_NEEDED:
+            self.draft.skip(lines, _NOT_NEEDED.get(name, "the default"))
+        elif name in syntax.RESERVED:
+            self.draft.look(lines, f"--{name}: {syntax.RESERVED[name]}")
+        elif kind is None:
+            self.draft.add("slurm.extra", f"--{name}" + ("" if value is None else f"={value}"), lines)
+        elif value is None and kind not in ("flag", "optional"):
+            self.draft.look(lines, f"--{name} without a value")
+        elif name == "extra":
+            self.draft.add("slurm.extra", f"--extra={value}", lines)
+        else:
+            self._set(f"slurm.{name.replace('-', '_')}", True if value is None else value, lines)
+
+    def _set(self, path: str, value: object, lines: list[int]) -> None:
+        """Set a field; the last one of several counts, as in sbatch."""
+        key = tuple(path.split("."))
+        if key in self.draft.fields and self.draft.fields[key] != value:
+            self.draft.skip(sorted(self.draft.lines.pop(key)), "set again below")
+            del self.draft.fields[key]
+        self.draft.set(path, value, lines)
+
+    def _nodes(self, value: str, lines: list[int]) -> None:
+        low, _, high = value.partition("-")
+        self._set("slurm.nodes", low, lines)
+        if high and high != low:
+            self.draft.look(lines, f"{value} nodes: a job spec has one number, so {low}")
+
+    def _tasks(self, value: str, lines: list[int]) -> None:
+        nodes = self.given.get("nodes", "1")
+        per_node = self.given.get("ntasks-per-node") or self.given.get("tasks-per-node")
+        if not per_node and value.isdecimal() and nodes.isdecimal() and int(value) == int(nodes):
+            per_node = "1"
+        if per_node == "1":
+            self.draft.skip(lines, "slurmray starts one task on each node")
+            return
+        cpus = self.given.get("cpus-per-task", "1")
+        self.draft.look(
+            lines,
+            f"several tasks on a node, each with {cpus} CPUs; slurmray starts one, with slurm.cpus_per_task",
+        )
+
+    def _gpus(self, value: str, lines: list[int]) -> None:
+        kind, _, count = value.rpartition(":")
+        nodes = self.given.get("nodes", "1")
+        if not (count.isdecimal() and nodes.isdecimal() and int(nodes)) or int(count) % int(nodes):
+            self.draft.look(lines, "GPUs of the whole job: set slurm.gpus_per_node")
+            return
+        each = f"{int(count) // int(nodes)}"
+        self._set("slurm.gpus_per_node", f"{kind}:{each}" if kind else each, lines)
+        if nodes != "1":
+            self.draft.look(lines, f"{count} GPUs of the whole job: taken as {each} on each node")
+
+    def _gpus_per_task(self, value: str, lines: list[int]) -> None:
+        kind, _, count = value.rpartition(":")
+        tasks = self.given.get("ntasks-per-node", "1")
+        if not (count.isdecimal() and tasks.isdecimal()):
+            self.draft.look(lines, "set slurm.gpus_per_node")
+            return
+        each = f"{int(count) * int(tasks)}"
+        self._set("slurm.gpus_per_node", f"{kind}:{each}" if kind else each, lines)
+
+    def _signal(self, value: str, lines: list[int]) -> None:
+        match = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?([A-Za-z0-9]+)(?:@([0-9]+))?", value)
+        if not match or match[1].upper() not in ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2"):
+            self.draft.look(lines, "use stop.signal and stop.lead")
+            return
+        self._set("stop.signal", match[1].upper(), lines)
+        if match[2]:
+            self._set("stop.lead", match[2], lines)
+
+    def _export(self, value: str, lines: list[int]) -> None:
+        names = [item for item in value.split(",") if item not in ("ALL", "")]
+        if value.startswith("NONE") or value == "NIL":
+            self.draft.look(lines, "--export=NONE: slurmray passes on what env names; see environment")
+            return
+        for item in names:
+            name, equals, text = item.partition("=")
+            is_secret = self.draft.is_secret(name, text)
+            self.draft.set_variable(name, text if equals and not is_secret else None, lines)
+        if not names:
+            self.draft.skip(lines, "the default")
+
+    def _requeue(self, value: str, lines: list[int]) -> None:
+        del value
+        self.draft.look(lines, "--requeue: set requeue.max to the number of restarts that you want")
+
+    def variables(self) -> dict[str, str]:
+        """Return Slurm's variables in the job."""
+        draft = self.draft
+        values = {
+            "SLURM_NNODES": draft.get("slurm.nodes") or "1",
+            "SLURM_JOB_NUM_NODES": draft.get("slurm.nodes") or "1",
+            "SLURM_CPUS_PER_TASK": draft.get("slurm.cpus_per_task"),
+            "SLURM_GPUS_PER_NODE": self.given.get("gpus-per-node"),
+            "SLURM_GPUS_ON_NODE": count_gpus(draft),
+            "SLURM_NTASKS_PER_NODE": self.given.get("ntasks-per-node"),
+            "SLURM_NTASKS": self.given.get("ntasks"),
+            "SLURM_JOB_NAME": draft.get("name"),
+        }
+        return {name: value for name, value in values.items() if value}
+
+
+def count_gpus(draft: Draft) -> str | None:
+    """Return the number of GPUs of a node; None if it is not set, or wrong."""
+    try:
+        if value := draft.get("slurm.gpus_per_node"):
+            return str(syntax.gpus_in_count(value)[1])
+        if value := draft.get("slurm.gres"):
+            return str(syntax.gpus_in_gres(value)[1] or "") or None
+    except ValueError:
+        return None
+    return None

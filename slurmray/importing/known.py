@@ -1,0 +1,96 @@
+"""Programs, variables and options: which a job spec does not need, and why; and which it has in a field."""
+
+from __future__ import annotations
+
+import re
+
+from slurmray.agent.container.variables import FOREIGN
+
+
+def _table(*rows: tuple[str, str]) -> dict[str, str]:
+    """Return reasons by name, from rows of a reason and the names that it is for."""
+    return {name: reason for reason, names in rows for name in names.split()}
+
+
+STRUCTURE = "structure of the script"
+RAY = "slurmray starts Ray, waits for all nodes, and ends it"
+LIFE = "slurmray names, starts and removes the containers"
+PRINTS = "it only prints"
+MASKS = "the container has only the job's GPUs"
+STEP = "slurmray starts one task on each node"
+
+PROGRAMS = _table(
+    (PRINTS, "echo printf printenv date nvidia-smi rocm-smi ibdev2netdev hostname whoami pwd ls id uname df"),
+    (PRINTS, "free nproc lscpu squeue sinfo scontrol sacct lsof netstat ss tail ps"),
+    (RAY, "sleep wait ping nc pkill kill killall"),
+    (
+        STRUCTURE,
+        "set shopt trap true false : exit return break continue [ test shift local cat grep let which",
+    ),
+    (STRUCTURE, "type hash seq getopts alias"),
+    (RAY, "scancel"),
+    ("jobs keep the umask of the submitter", "umask"),
+)
+# Programs that run others elsewhere.
+OTHER_HOSTS = ("sbatch", "salloc", "sbcast", "ssh", "pdsh", "parallel", "mpirun", "mpiexec")
+# Subcommands of Docker and Podman, and of Ray.
+ENGINE_VERBS = _table(
+    ("slurmray pulls the image where it is missing", "pull login"),
+    (PRINTS, "image images ps inspect info version logs"),
+    (LIFE, "rm stop kill container system rmi"),
+)
+RAY_VERBS = _table((RAY, "stop status list summary health-check logs timeline"))
+VARIABLES = _table(
+    (MASKS, "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES"),
+    ("the trainer joins the job's own Ray", " ".join(FOREIGN)),
+    ("slurmray sets it", "NNODES NODE_RANK GPUS_PER_NODE MASTER_ADDR MASTER_PORT"),
+    ("slurmray starts Ray itself", "RANK WORLD_SIZE head_node_ip ip_head RAY_HEAD_IP"),
+)
+
+# Programs that only run the command after them; their options without a value.
+RUNNERS = ("nohup", "exec", "time", "sudo", "setsid", "command", "ionice", "nice", "stdbuf", "unbuffer")
+RUNNER_FLAGS = {"-E", "-H", "-n", "-p", "-f", "-w"}
+# Options of srun without a value.
+SRUN_FLAGS = set(
+    """
+    --overlap --exclusive --pty -l --label -u --unbuffered --exact -K -O -s --overcommit --oversubscribe
+    --kill-on-bad-exit --no-kill -k -q -Q --quiet -v --verbose -H -X -E --multi-prog --spread-job --whole
+    --disable-status --no-container-mount-home --container-mount-home --container-writable
+    --container-readonly --container-remap-root --no-container-remap-root --container-entrypoint
+    --no-container-entrypoint
+    """.split()  # noqa: SIM905 - one name a line would hide the rest
+)
+
+# Programs that set up the shell in which they run, and files that do so when sourced.
+MODULES = ("module", "ml", "spack")
+CONDAS = ("conda", "mamba", "micromamba")
+ACTIVATING_CODE = re.compile(rf"\b(?:{'|'.join((*MODULES, *CONDAS))}|modulecmd)\b")
+ACTIVATING_FILES = re.compile(
+    r"(?:^|/)(?:activate|conda\.sh|modules?\.sh|bash|lmod\.sh|setvars\.sh|\.bashrc|\.bash_profile|profile)$"
+)
+INSTALLERS = re.compile(r"(?:pip3?|apt-get|apt|conda|yum|dnf|python3? -m pip) .*\binstall\b|pip3? uninstall")
+# Programs whose subcommand `login` has a token -> the variable that they read instead.
+LOGINS = {"wandb": "WANDB_API_KEY", "huggingface-cli": "HF_TOKEN", "hf": "HF_TOKEN"}
+# Commands that only keep a container running.
+WAITING = re.compile(r"tail -f .*|sleep \S+|cat|(?:/bin/)?(?:ba)?sh(?: -[il])*")
+# What a program asks Ray for if it only shows the cluster's state.
+RAY_STATE = re.compile(r"ray\.nodes|cluster_resources|available_resources")
+
+# Options of trainers whose value is a secret though the name does not show it.
+SECRET_OPTIONS = {"--use_wandb"}
+# And the other way round: names of columns and of special tokens.
+NO_SECRETS = re.compile(
+    r"key|(?:.*_)?(?:(?:input|output|prompt|label|response|data|images?|video|reward_fn|chosen|rejected|eos|bos"
+    r"|pad|tool|system|target|text|multi_turn)_(?:key|token)|token_(?:level|id|ids|mean).*|(?:max|min|num)_.*)"
+)
+
+_READERS = (
+    "pwd|date|realpath|readlink|basename|dirname|scontrol|hostname|wc|tr|head|tail|awk|sed|grep|cut|cat|echo"
+    "|printf|nproc|whoami|id|mktemp|seq|uuidgen|sort|uniq|shuf|getent|ip|which|squeue|sinfo|nvidia-smi"
+)
+_HARMLESS = re.compile(rf"(?:\$\(|`)\s*(?:(?:{_READERS})\b|\$|srun .*\bhostname\b)")
+
+
+def has_effect(code: str) -> bool:
+    """Whether a substitution, `$(...)`, runs a program that may do more than print a fact."""
+    return bool(re.search(r"\$\((?!\()|`", code)) and not _HARMLESS.match(code)

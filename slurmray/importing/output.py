@@ -1,0 +1,167 @@
+"""Writes a job spec with comments."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from slurmray.importing.draft import Draft, Notes, Path
+from slurmray.loading.edit import format_scalar
+from slurmray.spec.job_spec import JobSpec
+
+_MAX_SHOWN = 80  # characters of a line of the script
+
+
+def write_fields(draft: Draft) -> str:
+    """Return the fields as YAML, each with the lines that it is from."""
+    spec = draft.nested()
+    order = list(JobSpec.model_fields)
+    text = []
+    for name in sorted(spec, key=order.index):
+        text += _field(name, spec[name], (name,), draft, 0)
+    return "".join(f"{line}\n" for line in text)
+
+
+def write_looks(draft: Draft, numbers: Iterable[int], lines: Sequence[str]) -> str:
+    """Return comments about the lines that need a look. lines: of the script."""
+    looks = [number for number in numbers if draft.notes[number].looks]
+    if not looks:
+        return ""
+    text = ["# Please look at these lines of the script:"]
+    for first, last, notes in _runs(draft, looks):
+        source = _shown(draft, lines[first - 1].strip())
+        text.append(
+            f"#   {_range(first, last)}: please look: {_reasons(draft, notes)}"
+            + (f": {source}" if source else "")
+        )
+    return "".join(f"{line}\n" for line in text)
+
+
+def write_lines(draft: Draft, numbers: Iterable[int]) -> str:
+    """Return a comment about each of the other lines."""
+    text = ["# The other lines of the script:"]
+    others = [number for number in numbers if not draft.notes[number].looks]
+    for first, last, notes in _runs(draft, others):
+        text.append(f"#   {_range(first, last)}: {_reasons(draft, notes)}")
+    return "".join(f"{line}\n" for line in text) if others else ""
+
+
+def _reasons(draft: Draft, notes: Notes) -> str:
+    became = [clean(draft.hide(name)) for name in notes.became]
+    if notes.looks:
+        also = f" (became {', '.join(became)})" if became else ""
+        return clean(draft.hide("; ".join(notes.looks))) + also
+    if became:
+        return f"became {', '.join(became)}"
+    reasons = [reason for reason in notes.skipped if reason != "structure of the script"] or notes.skipped
+    return f"not needed because: {clean(draft.hide('; '.join(reasons)))}"
+
+
+def _runs(draft: Draft, numbers: Sequence[int]) -> Iterator[tuple[int, int, Notes]]:
+    """Yield first and last of lines that follow each other with the same notes."""
+    for _, group in itertools.groupby(
+        enumerate(numbers), key=lambda pair: (pair[1] - pair[0], _reasons(draft, draft.notes[pair[1]]))
+    ):
+        run = [number for _, number in group]
+        yield run[0], run[-1], draft.notes[run[0]]
+
+
+def _range(first: int, last: int) -> str:
+    return f"line {first}" if first == last else f"lines {first}-{last}"
+
+
+def _shown(draft: Draft, line: str) -> str:
+    """Return a line of the script for a comment; nothing if it may have a secret."""
+    if draft.mentions_secret(line):
+        return ""
+    line = clean(line)
+    return line if len(line) <= _MAX_SHOWN else line[: _MAX_SHOWN - 3] + "..."
+
+
+def clean(text: str) -> str:
+    """Return a text on one line, without control characters."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _field(name: str, value: Any, path: Path, draft: Draft, depth: int, beginning: str = "") -> Iterator[str]:
+    """Yield the lines of a field. beginning: in place of the indentation, `- ` of a list's item."""
+    indent = "  " * depth
+    start = (beginning or indent) + f"{format_scalar(name)}:"
+    comment = _comment(draft.lines.get(path, set()))
+    if isinstance(value, dict):
+        if not value:
+            yield f"{start} {{}}{comment}"
+            return
+        yield start + comment
+        for key, item in value.items():
+            yield from _field(str(key), item, (*path, str(key)), draft, depth + 1)
+    elif isinstance(value, list):
+        yield f"{start}{comment}" if value else f"{start} []{comment}"
+        for number, item in enumerate(value):
+            yield from _item(item, (*path, str(number)), draft, depth + 1)
+    elif isinstance(value, str) and _is_block(value):
+        yield f"{start} |-{comment}"
+        yield from (f"{indent}  {line}" for line in value.split("\n"))
+    else:
+        yield f"{start} {_scalar(value)}{comment}"
+
+
+def _item(item: Any, path: Path, draft: Draft, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    comment = _comment(draft.lines.get(path, set()))
+    if isinstance(item, dict) and item:
+        for number, (key, value) in enumerate(item.items()):
+            lines = _field(
+                str(key), value, (*path, str(key)), draft, depth + 1, "" if number else f"{indent}- "
+            )
+            first, *rest = lines
+            yield first + (comment if number == 0 else "")
+            yield from rest
+    elif isinstance(item, list | dict):
+        yield f"{indent}- {_flow(item)}{comment}"
+    else:
+        yield f"{indent}- {_scalar(item)}{comment}"
+
+
+def _flow(value: Any) -> str:
+    """Return a list or mapping within a list, which only a runtime environment has."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(str(key))}: {_flow(item)}" for key, item in value.items()) + "}"
+    return _quoted(value) if isinstance(value, str) else _scalar(value)
+
+
+def _quoted(text: str) -> str:
+    return format_scalar(text, always_quotes=True)
+
+
+def _scalar(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return format_scalar(str(value))
+
+
+def _is_block(text: str) -> bool:
+    """Whether a text is written as a block: several lines that YAML reads as they are."""
+    lines = text.split("\n")
+    return (
+        len(lines) > 1
+        and all(line.isprintable() and line == line.rstrip() and line for line in lines)
+        and not lines[0].startswith(" ")
+    )
+
+
+def _comment(lines: Collection[int]) -> str:
+    if not lines:
+        return ""
+    ordered = sorted(lines)
+    runs = [
+        [number for _, number in group]
+        for _, group in itertools.groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
+    ]
+    ranges = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f" # line{'s' if len(ordered) > 1 else ''} {ranges}"

@@ -1,0 +1,62 @@
+"""Parses bash with shfmt, whose parser reads all of bash's grammar, and returns its syntax tree."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from slurmray import local_commands
+from slurmray.errors import UsageError
+
+# A node of the tree, as `shfmt --to-json` prints it: the types of mvdan.cc/sh/v3/syntax, with `Type` where
+# several are possible.
+Node: TypeAlias = dict[str, Any]
+
+_MAX_TREE = 64 << 20  # bytes; it grows with the square of the nesting
+
+
+class BashSyntaxError(Exception):
+    """A text is not valid bash; the message begins with line and column."""
+
+
+def find_parser() -> str:
+    """Return the path of shfmt; UsageError if it is not installed."""
+    folders = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    parser = shutil.which("shfmt", path=os.pathsep.join(folders))
+    if parser is None:
+        raise UsageError(
+            "slurmray init --from needs shfmt, a parser of bash: pip install 'slurmray-launcher[init]'"
+        )
+    return parser
+
+
+def parse(parser: str, text: bytes) -> Node:
+    """Return the syntax tree of a script. parser: path of shfmt. BashSyntaxError."""
+    process = local_commands.start(
+        [parser, "--to-json", "--language-dialect", "bash"], stderr=subprocess.STDOUT
+    )
+    assert process.stdin and process.stdout  # noqa: S101 - both are pipes
+    with process:
+        with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
+            stdin.write(text)
+        output = process.stdout.read(_MAX_TREE + 1)
+        if len(output) > _MAX_TREE:
+            process.kill()
+    if len(output) > _MAX_TREE:
+        raise BashSyntaxError("1:1: nested too deeply")
+    if process.returncode:
+        line = output.decode(errors="replace").partition("\n")[0]
+        match = re.fullmatch(r"(?:<standard input>:)?([0-9]+:[0-9]+): (.*)", line)
+        raise BashSyntaxError(f"{match[1]}: {match[2]}" if match else f"1:1: shfmt failed: {line}")
+    try:
+        tree: Node = json.loads(output)
+    except RecursionError:
+        raise BashSyntaxError("1:1: nested too deeply") from None
+    return tree

@@ -1,0 +1,126 @@
+"""`#SBATCH` lines as sbatch reads them: src/sbatch/opt.c, and getopt_long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slurmray.importing.directives import split_directive
+from slurmray.loading.load import load_plan
+from tests.unit.importing.scripts import TRAINER, fields, import_text, looks
+
+
+def directives(*lines: str) -> dict[str, Any]:
+    return fields("\n".join(("#!/bin/bash", *(f"#SBATCH {line}" for line in lines), TRAINER)))
+
+
+@pytest.mark.parametrize(
+    "line", ["-N2", "-N 2", "--nodes=2", "--nodes 2", "-N2 # two", '-N "2"', "'-N' 2#", "-N 2-2"]
+)
+def test_forms_of_an_option(line: str) -> None:
+    assert directives(line)["slurm"] == {"nodes": "2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        (" -J 'a b' --comment=\"c # d\"", ["-J", "a b", "--comment=c # d"]),
+        (" -J a#b -N2", ["-J", "a"]),
+        (r" -J a\ b\"c", ["-J", 'a b"c']),
+        (" --comment=''", ["--comment="]),
+    ],
+)
+def test_words_of_a_line(text: str, words: list[str]) -> None:
+    assert list(split_directive(text)) == words
+
+
+def test_several_options_per_line_and_flags() -> None:
+    made = directives("-p gpu -A rl --exclusive -HO --gres gpu:h100:8", "--mail-type=END,FAIL --nice=100 -W")
+    assert directives("--part gpu --cpus-per-t=4")["slurm"] == {"partition": "gpu", "cpus_per_task": "4"}
+    assert made["slurm"] == {
+        **{"partition": "gpu", "account": "rl", "exclusive": "true", "hold": "true", "overcommit": "true"},
+        **{"gres": "gpu:h100:8", "mail_type": "END,FAIL", "nice": "100", "wait": "true"},
+    }
+
+
+def test_the_last_one_counts() -> None:
+    assert directives("-N 2", "-N 4")["slurm"] == {"nodes": "4"}
+
+
+def test_lines_after_the_first_command_are_comments() -> None:
+    script = (
+        f"#!/bin/bash\n\n# hello\n#SBATCH -N 2\n##SBATCH -N 3\n #SBATCH -N 4\necho\n#SBATCH -N 5\n{TRAINER}\n"
+    )
+    assert fields(script)["slurm"] == {"nodes": "2"}
+    assert looks(script) == [8]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["-J train"], {"name": "train"}),
+        (["--signal=B:SIGUSR1@300"], {"stop": {"signal": "USR1", "lead": "300"}}),
+        (["--export=ALL,A=1,B"], {"env": {"A": "1", "B": None}}),
+        (["--export=ALL"], {}),
+        (["-N 2 -n 2"], {"slurm": {"nodes": "2"}}),
+        (["-N 2", "--gpus=a100:16"], {"slurm": {"nodes": "2", "gpus_per_node": "a100:8"}}),
+        (["--ntasks-per-node=4 --gpus-per-task=2"], {"slurm": {"gpus_per_node": "8"}}),
+        (["--new-option=3 --new-flag=x"], {"slurm": {"extra": ["--new-option=3", "--new-flag=x"]}}),
+    ],
+)
+def test_options_that_are_other_fields(lines: list[str], expected: dict[str, Any]) -> None:
+    made = directives(*lines)
+    assert {name: value for name, value in made.items() if name not in ("run", "container")} == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "-N 2-4",
+            "-G 7 -N 2",
+            "--chdir=/x",
+            "--requeue",
+            "--export=NONE",
+            "--ntasks-per-node=8",
+            "-p 'gpu",
+        ),
+        *("-p { partition }", "--signal=B:USR9@1", "--container=x", "--array"),
+    ],
+)
+def test_what_only_the_user_can_judge(line: str) -> None:
+    assert looks(f"#!/bin/bash\n#SBATCH {line}\n{TRAINER}\n") == [2]
+
+
+def test_components_of_a_heterogeneous_job() -> None:
+    script = f"#!/bin/bash\n#SBATCH -N 1\n#SBATCH hetjob\n#SBATCH -N 4\n{TRAINER}\n"
+    assert fields(script)["slurm"] == {"nodes": "1"}
+    assert looks(script) == [3, 4]
+
+
+def test_slurm_s_variables_have_the_directives_values() -> None:
+    made = directives("-N 3 --gpus-per-node=h100:4 -c 7 -J x")
+    assert made["slurm"]["nodes"] == "3"
+    text = import_text(
+        "#SBATCH -N 3 --gpus-per-node=h100:4 -c 7 -J x\n"
+        "python train.py $SLURM_NNODES $SLURM_CPUS_PER_TASK ${SLURM_JOB_NAME} $SLURM_GPUS_ON_NODE\n"
+    )
+    assert "run: # line 2\n  - python\n  - train.py\n  - 3\n  - 7\n  - x\n  - 4\n" in text.text
+
+
+def test_every_option_loads(tmp_path: Any) -> None:
+    """What the directives become is a valid job spec."""
+    script = (
+        "#SBATCH -N2 -c4 -t 1:00:00 -p a,b -C 'x&y' --gpus-per-node=8 --mem 10G -d afterok:1 -o %x.out -s\n"
+        "python x.py\n"
+    )
+    made = tmp_path / "job.yaml"
+    made.write_text(import_text(script).text)
+    spec = load_plan(made).spec
+    assert dict(spec.slurm.given()) == {
+        **{"constraint": "x&y", "cpus-per-task": "4", "dependency": "afterok:1", "gpus-per-node": "8"},
+        **{"mem": "10G", "nodes": "2", "output": "%x.out", "oversubscribe": None, "partition": "a,b"},
+        "time": "1:00:00",
+    }

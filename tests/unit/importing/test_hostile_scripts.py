@@ -1,0 +1,143 @@
+"""Scripts that are broken, huge or hostile: nothing of them runs, and no secret of them is written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from slurmray import yaml_source
+from slurmray.errors import SpecError, UsageError
+from slurmray.importing import syntax_tree
+from slurmray.importing.launcher import MAX_BYTES, read_launcher
+from tests.unit.importing.scripts import TRAINER, import_text
+
+SECRET = "correct0horse1battery2"
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"", "my.slurm: is empty; name a bash script that starts Ray under Slurm"),
+        (b"echo 'x\n", "my.slurm:1:6: not valid bash: reached EOF without closing quote `'`"),
+        (b"if x", "my.slurm:1:1: not valid bash: `if <cond>` must be followed by `then`"),
+        (b"echo \0", "my.slurm:1:6: a NUL character; use a text file"),
+        (b"echo \xff", "my.slurm:1:6: not UTF-8; save the file as UTF-8"),
+        (
+            b"#!/bin/bash\r\necho\r\n",
+            "my.slurm: has the line ends of Windows, which sbatch refuses; use dos2unix",
+        ),
+        (b"#!/usr/bin/env python3\nx\n", "my.slurm:1:1: is no bash script; init --from reads only bash"),
+        (b"#" * (MAX_BYTES + 1), "my.slurm: is larger than 256 KB; no launcher is"),
+        (
+            b"a=xxxxxxxx\n" + b"a=$a$a\n" * 60,
+            "my.slurm: has too many commands or too long values; write a job spec by hand",
+        ),
+    ],
+)
+def test_one_clear_line(raw: bytes, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_launcher("my.slurm", raw)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "( " * 20000 + "x" + " )" * 20000,
+        "{ " * 3000 + "x;" + " };" * 3000,
+        "if x; then " * 500 + "y; " + "fi; " * 500,
+        'echo "$(' * 300 + "x" + ')"' * 300,
+    ],
+)
+def test_deep_nesting(text: str) -> None:
+    try:
+        import_text(text)
+    except SpecError as error:
+        assert re.fullmatch(r"my\.slurm(?::1:[0-9]+)?: [^\n]*", str(error))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "touch made",
+        "$(touch made)",
+        "x=`touch made`",
+        "python train.py $(touch made) `touch made` <(touch made)",
+        "#SBATCH --comment=$(touch made)\npython train.py",
+        "bash -c 'touch made'",
+        "eval 'touch made'",
+        "cat <<EOF\n$(touch made)\nEOF",
+        "docker run -v $(touch made):/x img touch made",
+        "source made.sh",
+    ],
+)
+def test_nothing_of_the_script_runs(text: str, current_folder: Path) -> None:
+    (current_folder / "made.sh").write_text("touch made")
+    import_text(text)
+    assert not (current_folder / "made").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "export WANDB_API_KEY={}",
+        "WANDB_API_KEY={}\nexport WANDB_API_KEY\ndocker run -e WANDB_API_KEY=$WANDB_API_KEY img x",
+        "PASSWORD='{}'\npython train.py --login $PASSWORD",
+        "MY_TOKEN={}\necho $MY_TOKEN {}\npython train.py {}",
+        "docker run -e HF_TOKEN={} img python train.py",
+        "docker run --env=HF_TOKEN={} --frobnicate img python train.py",
+        "singularity exec --env A_SECRET={},B=1 i.sif python train.py",
+        "srun --export=ALL,DB_PASSWORD={} python train.py",
+        "#SBATCH --export=API_KEY={}\npython train.py",
+        "API_TOKEN={} python train.py",
+        "API_TOKEN={} vllm serve x &\npython train.py",
+        "env API_TOKEN={} python train.py",
+        "wandb login {}\npython train.py",
+        "huggingface-cli login --token {}\npython train.py",
+        "python train.py --api-key {}",
+        "python train.py --api_key={}",
+        "python -m openrlhf.cli.train_ppo_ray --use_wandb {}",
+        "python train.py +trainer.wandb_api_key={}",
+        "export https_proxy=http://me:{}@proxy:3128",
+        "pip install --index-url https://me:{}@host/simple x",
+        "unknown_program --password {}",
+        'ray job submit --runtime-env-json=\'{{"env_vars": {{"API_KEY": "{}"}}}}\' -- python train.py',
+        'if [ -z "$X" ]; then export X_TOKEN={}; fi\npython train.py',
+        "source /opt/x --token {}",
+        "f() {{\n  export A_KEY={}\n}}\nf\npython train.py",
+        "mysql_password={} && mysql -p{}",
+    ],
+)
+def test_no_secret_is_written(text: str) -> None:
+    assert SECRET not in import_text(text.replace("{}", SECRET).replace("{{", "{").replace("}}", "}")).text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# \x1b[31mred\x1b]0;title\x07\n" + TRAINER,
+        "strange\x1b[31m --x\n" + TRAINER,
+        "#SBATCH --comment='\x1b[31m'\n" + TRAINER,
+        "python train.py $'a\\nb' 'x\x85y\x7f\u2028z'",
+        "export A=$'\\n' B='# no comment' C=': x' D='- y' E='\u00e9\U0001f680'\n" + TRAINER,
+        "#SBATCH -J 'a: b # c'\n" + TRAINER,
+    ],
+)
+def test_special_characters(text: str) -> None:
+    """The job spec is valid YAML, and shows no control character on a terminal."""
+    made = import_text(text).text
+    assert all(character.isprintable() or character == "\n" for character in made)
+    assert yaml_source.read("job.yaml", made).problems == []
+
+
+def test_the_name_of_the_script_is_data() -> None:
+    made = read_launcher("a\x1b[31m\nname: x", TRAINER.encode()).text
+    assert made.splitlines()[0].startswith("# From a?[31m?name: x, by ")
+
+
+def test_without_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syntax_tree.shutil, "which", lambda *_, **__: None)
+    with pytest.raises(UsageError, match=r"needs shfmt.*: pip install 'slurmray-launcher\[init\]'$"):
+        import_text(TRAINER)
