@@ -261,7 +261,7 @@ class Importer:
         try:
             call.reader.read_script(script, call.context)
         except BashSyntaxError as error:
-            self.draft.look(call.lines, f"a script that is not valid bash: {error}")
+            self.draft.look(call.lines, f"a script within it: {error}")
 
     def _run_ray(self, call: Call) -> None:
         words, verb = call.words, call.verb

@@ -56,7 +56,7 @@ def read_launcher(name: str, raw: bytes) -> Imported:
         assemble(importer)
     except BashSyntaxError as error:
         place, _, message = str(error).partition(": ")
-        raise SpecError([Problem(f"{name}:{place}", f"not valid bash: {clean(message)}")]) from None
+        raise SpecError([Problem(f"{name}:{place}", clean(message))]) from None
     except TooLargeError:
         raise SpecError(
             [Problem(name, "has too many commands or too long values; write a job spec by hand")]

@@ -50,13 +50,13 @@ def parse(parser: str, text: bytes) -> Node:
         if len(output) > _MAX_TREE:
             process.kill()
     if len(output) > _MAX_TREE:
-        raise BashSyntaxError("1:1: nested too deeply")
+        raise BashSyntaxError("1:1: nested too deeply; write a job spec by hand")
     if process.returncode:
         line = output.decode(errors="replace").partition("\n")[0]
         match = re.fullmatch(r"(?:<standard input>:)?([0-9]+:[0-9]+): (.*)", line)
-        raise BashSyntaxError(f"{match[1]}: {match[2]}" if match else f"1:1: shfmt failed: {line}")
+        raise BashSyntaxError(f"{match[1]}: not valid bash: {match[2]}" if match else f"1:1: shfmt failed: {line}")
     try:
         tree: Node = json.loads(output)
     except RecursionError:
-        raise BashSyntaxError("1:1: nested too deeply") from None
+        raise BashSyntaxError("1:1: nested too deeply; write a job spec by hand") from None
     return tree
