@@ -410,6 +410,17 @@ def test_a_finding_names_some_of_many_gpus(tmp_path: Path) -> None:
     assert found.startswith("GPU 0 (GPU-0), GPU 1 (GPU-1), GPU 2 (GPU-2), GPU 3 (GPU-3), 4 more: remapped")
 
 
+def test_a_gpu_that_does_not_answer(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "nvidiactl")
+    lost = "GPU is lost"
+    node.program("nvidia-smi", script(gpu("GPU-a"), gpu(lost, lost, values={"compute_mode": lost})))
+    assert options(node, "docker") == ["--gpus", '"device=GPU-a"']
+    assert [finding[1:3] for finding in node.findings] == [
+        ("GPU health", "GPU 1 (00000000:61:00.0): uuid: GPU is lost"),
+        ("GPUs", "1 seen by nvidia-smi"),
+    ]
+
+
 @pytest.mark.parametrize(("preflight", "kinds"), [("fail", ["preflight"]), ("warn", ["warn"]), ("none", [])])
 def test_preflight_decides_about_faults_of_gpus(tmp_path: Path, preflight: str, kinds: list[str]) -> None:
     node = make_node(tmp_path, "nvidiactl")
