@@ -24,7 +24,10 @@ H200 = {
 
 
 def gpu(
-    uuid: str, used: object = 0, processes: Sequence[tuple[int, str]] = (), values: dict[str, str] | None = None
+    uuid: str,
+    used: object = 0,
+    processes: Sequence[tuple[int, str]] = (),
+    values: dict[str, str] | None = None,
 ) -> ElementTree.Element:
     """A GPU. used: MiB, or another text. processes: pid and name. values: path -> text, instead of H200."""
     (element,) = ElementTree.fromstring(RECORDED).findall("gpu")
@@ -53,9 +56,18 @@ def output(*gpus: ElementTree.Element) -> str:
 
 
 def script(*gpus: ElementTree.Element) -> str:
-    """Commands of a shell that answer `-q -x` and `--list-gpus`. $NAME in a UUID is a variable of the shell."""
+    """Commands of a shell that answer `-q -x` and `--list-gpus`, with the shell's variables in UUIDs."""
     lines = "".join(
         f"GPU {index}: {each.findtext('product_name')} (UUID: {each.findtext('uuid')})\n"
         for index, each in enumerate(gpus)
     )
-    return f'case "$*" in\n--list-gpus) cat <<END\n{lines}END\n;;\n"-q -x"*) cat <<END\n{output(*gpus)}END\n;;\nesac\n'
+    return f"""\
+case "$*" in
+--list-gpus) cat <<END
+{lines}END
+;;
+"-q -x"*) cat <<END
+{output(*gpus)}END
+;;
+esac
+"""

@@ -1,8 +1,9 @@
 """The state of NVIDIA's GPUs, as `nvidia-smi -q -x` prints it, and what is wrong with them.
 
-NVIDIA does not promise that this output stays as it is, so nothing follows from a field that is missing or has
-an unknown value. Names of fields: outputs of drivers 515 to 590 in tests/unit/agent/node/checks/nvidia_smi.
-Meanings: the manual, docs.nvidia.com/deploy/nvidia-smi, if no other source is named.
+NVIDIA does not promise that this output stays as it is, so nothing follows from a field that is missing or
+has an unknown value. Names of fields: outputs of drivers 513 to 590 in
+tests/unit/agent/node/checks/nvidia_smi. Meanings: the manual, docs.nvidia.com/deploy/nvidia-smi, if no other
+source is named.
 """
 
 import os
@@ -13,7 +14,7 @@ from ... import job_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Match, Optional, Tuple
+    from typing import Any, List, Match, Optional, Tuple
 
     # kind: preflight or warn; check, found, wanted, fix
     Finding = Tuple[str, str, str, str, str]
@@ -40,7 +41,7 @@ FLAGS = (
     "retired_pages/pending_retirement",
     "retired_pages/pending_blacklist",
 )
-# What NVML says in place of a value (nvmlErrorString), and nvidia-smi's table. The first two are about the
+# What NVML has in place of a value (nvmlErrorString), and nvidia-smi's table. The first two are about the
 # GPU, the others about the field: power or fan, for example, may be unknown on a GPU that works.
 LOST = ("GPU is lost", "GPU requires reset")
 UNKNOWN = ("Unknown Error", "ERR!")
@@ -117,7 +118,7 @@ def parse(text: str) -> "Tuple[List[Gpu], str]":
     before, end, _ = text[start:].partition("</%s>" % ROOT)
     # Names may be arbitrary bytes: github.com/common-workflow-language/cwltool/pull/1910.
     xml = re.sub(r"(?s)(<process_name>)(.*?)(?=</process_name>)", _drop_markup, before + end)
-    parser = ElementTree.XMLPullParser(["start", "end"])
+    parser: "Any" = ElementTree.XMLPullParser(["start", "end"])
     parser.feed(xml.encode("utf-8", "replace"))
     gpus: "List[Gpu]" = []
     depth = 0
@@ -142,15 +143,19 @@ def find(gpu: Gpu, node: str, is_shared: bool) -> "List[Finding]":
     A fault with which no new work should start is `preflight`, anything else a warning. node: its name.
     is_shared: whether other jobs may use the GPU at the same time, by shards or MPS.
     """
-    return [*_find_faults(gpu, node), *_find_warnings(gpu, node), *([] if is_shared else _find_use(gpu, node))]
+    return [
+        *_find_faults(gpu, node),
+        *_find_warnings(gpu, node),
+        *([] if is_shared else _find_use(gpu, node)),
+    ]
 
 
 def _find_faults(gpu: Gpu, node: str) -> "List[Finding]":
     rows: "List[Tuple[str, str, str]]" = []
     leave_out = "leave %s out: slurm.exclude" % node
     reset = "ask the site to reset the GPU; until then, " + leave_out
-    # Reset, Reboot, Drain P2P: nothing new runs before that. Drain and Reset, after a contained error: running
-    # programs may go on, but "no new work should be scheduled on the GPU".
+    # Reset, Reboot, Drain P2P: nothing new runs before that. Drain and Reset, after a contained error: what
+    # runs may go on, but "no new work should be scheduled on the GPU".
     if re.search("reset|reboot|drain", gpu.recovery_action, re.IGNORECASE):
         fix = "ask the site for that; until then, " + leave_out
         rows.append(("gpu_recovery_action: " + gpu.recovery_action, "None", fix))
@@ -177,13 +182,13 @@ def _find_warnings(gpu: Gpu, node: str) -> "List[Finding]":
     rows: "List[Tuple[str, str, str, str]]" = []
     reset = "ask the site to reset the GPU when %s is idle" % node
     # "New workloads can be launched": docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt, Error Recovery and
-    # Response Flags. Where they should not, the recovery action says so. GPUs before Ampere retire pages, which
-    # "can still be allocated, and may cause further reliability issues" until the reset.
+    # Response Flags. Where they should not, the recovery action asks for a reset. GPUs before Ampere retire
+    # pages, which "can still be allocated, and may cause further reliability issues" until the reset.
     for flag in ("remapped_row_pending", "pending_retirement", "pending_blacklist"):
         if flag in gpu.flags:
             rows.append(("GPU health", flag + ": Yes", "No", reset))
     # Counted since the driver was loaded, so the error may be long past: it ended the program that met it.
-    # Where the GPU needs a reset, one of the fields above says so.
+    # Where the GPU needs a reset, one of the fields above shows it.
     if gpu.uncorrected:
         found = "volatile " + ", ".join(gpu.uncorrected)
         rows.append(("GPU health", found, "0", reset + ", and to look for Xid errors in its kernel log"))

@@ -152,7 +152,10 @@ def _mask(node: "NodeApi") -> "List[str]":
 
 
 def _whole_gpus(node: "NodeApi", most: "Optional[int]") -> "Optional[List[str]]":
-    """UUIDs of GPUs. None, with a finding, where nvidia-smi fails. Records findings about the first `most`."""
+    """UUIDs of the GPUs. None, with a finding, where nvidia-smi fails.
+
+    most: GPUs whose health is checked; None for all.
+    """
     from . import gpu_health  # imports a parser of XML, which takes milliseconds
 
     output = _nvidia_smi(node, "-q", "-x", *_mask(node))
@@ -169,23 +172,23 @@ def _whole_gpus(node: "NodeApi", most: "Optional[int]") -> "Optional[List[str]]"
     return [gpu.uuid for gpu in found if gpu.uuid]
 
 
-def _check_health(node: "NodeApi", found: "List[gpu_health.Gpu]") -> None:
+def _check_health(node: "NodeApi", checked: "List[gpu_health.Gpu]") -> None:
     """Record findings about the GPUs; one for all that have the same fault."""
     from . import gpu_health
 
     is_shared = any(name in node.env for name in SHARED)
     rows: "Dict[gpu_health.Finding, List[str]]" = {}
-    for gpu, index in zip(found, _indices(node, len(found))):
+    for gpu, index in zip(checked, _indices(node, len(checked))):
         name = "GPU%s (%s)" % (index, gpu.uuid or gpu.address)
         for row in gpu_health.find(gpu, node.name, is_shared):
             rows.setdefault(row, []).append(name)
     for (kind, check, text, wanted, fix), names in rows.items():
         more = ["%d more" % (len(names) - GPUS_NAMED)] if len(names) > GPUS_NAMED else []
-        text = "%s: %s" % (", ".join(names[:GPUS_NAMED] + more), text)
+        found = "%s: %s" % (", ".join(names[:GPUS_NAMED] + more), text)
         if kind == "warn":
-            node.finding(kind, check, text, wanted, fix)
+            node.finding(kind, check, found, wanted, fix)
         else:
-            node.soft_finding(check, text, wanted, fix)
+            node.soft_finding(check, found, wanted, fix)
 
 
 def _indices(node: "NodeApi", count: int) -> "List[str]":

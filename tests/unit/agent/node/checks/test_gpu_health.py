@@ -71,7 +71,12 @@ RESET = f"ask the site to reset the GPU; until then, {OUT}"
             "No",
             f"ask the site to replace the GPU; until then, {OUT}",
         ),
-        ("compute_mode", "Prohibited", "Default", f"ask the site for nvidia-smi --compute-mode=DEFAULT, or {OUT}"),
+        (
+            "compute_mode",
+            "Prohibited",
+            "Default",
+            f"ask the site for nvidia-smi --compute-mode=DEFAULT, or {OUT}",
+        ),
         ("fan_speed", "GPU requires reset", "a value", f"ask the site to repair the GPU; until then, {OUT}"),
         ("fan_speed", "[GPU is lost]", "a value", f"ask the site to repair the GPU; until then, {OUT}"),
         (
@@ -83,7 +88,7 @@ RESET = f"ask the site to reset the GPU; until then, {OUT}"
     ],
 )
 def test_faults_that_end_the_job(path: str, value: str, wanted: str, fix: str) -> None:
-    found = f"{path.split('/')[-1]}: {value.strip('[]')}"
+    found = f"{path.rpartition('/')[2]}: {value.strip('[]')}"
     assert find_in({path: value}) == [("preflight", "GPU health", found, wanted, fix)]
 
 
@@ -206,12 +211,16 @@ NESTED = TWO.replace("<mig_devices>", "<mig_devices><gpu id='x'><uuid>GPU-c</uui
     ("text", "uuids", "error"),
     [
         (TWO, ["GPU-a", "GPU-b"], ""),
-        (f"WARNING: infoROM is corrupted at gpu 0000:0A:00.0\n{TWO}\nWARNING: a < b\n", ["GPU-a", "GPU-b"], ""),
+        (
+            f"WARNING: infoROM is corrupted at gpu 0000:0A:00.0\n{TWO}\nWARNING: a < b\n",
+            ["GPU-a", "GPU-b"],
+            "",
+        ),
         (NESTED, ["GPU-a", "GPU-b"], ""),
-        (TWO[: TWO.index("GPU-b")], ["GPU-a"], "unclosed token"),
+        (TWO[: TWO.index("GPU-b")], ["GPU-a"], "no element found"),
         (TWO.replace("GPU-b", "<"), ["GPU-a"], "not well-formed"),
         (TWO.replace("<uuid>GPU-b</uuid>", ""), ["GPU-a", ""], ""),
-        (TWO[: TWO.index("GPU-a")], [], "unclosed token"),
+        (TWO[: TWO.index("GPU-a")], [], "no element found"),
         ("", [], "no element nvidia_smi_log"),
         ("<html></html>", [], "no element nvidia_smi_log"),
         (BOMB, [], "undefined entity"),

@@ -355,9 +355,7 @@ def test_nvidia_smi_that_is_not_in_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"])
 def test_gpu_memory_that_others_use(tmp_path: Path, name: str) -> None:
     """As seen on an H200 with driver 580.159.04. Sharing a GPU is what shards and MPS are for."""
-    node = make_node(
-        tmp_path, "nvidiactl", {"CUDA_VISIBLE_DEVICES": "4,5", **({name: "2"} if name else {})}
-    )
+    node = make_node(tmp_path, "nvidiactl", {"CUDA_VISIBLE_DEVICES": "4,5", **({name: "2"} if name else {})})
     users = [(4711, "/opt/torch/.venv/bin/python3"), (4712, "[Not Found]")]
     busy, idle = gpu("GPU-a", 121856, users), gpu("GPU-b", 451, [(812, "Xorg")])
     node.program("nvidia-smi", script(busy, idle))
@@ -375,9 +373,7 @@ def test_gpu_memory_without_a_process(tmp_path: Path) -> None:
     node.program("nvidia-smi", script(gpu("GPU-a", 90000), gpu("GPU-b", "N/A")))
     options(node, "none")
     ((_, _, found, _, _),) = node.findings
-    assert (
-        found == "GPU 0 (GPU-a): 90000 of 143771 MiB in use by processes that nvidia-smi does not name"
-    )
+    assert found == "GPU 0 (GPU-a): 90000 of 143771 MiB in use by processes that nvidia-smi does not name"
 
 
 FAILED = {"remapped_rows/remapped_row_failure": "Yes"}
@@ -414,10 +410,21 @@ def test_a_finding_names_some_of_many_gpus(tmp_path: Path) -> None:
     assert found.startswith("GPU 0 (GPU-0), GPU 1 (GPU-1), GPU 2 (GPU-2), GPU 3 (GPU-3), 4 more: remapped")
 
 
+def test_a_gpu_that_does_not_answer(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "nvidiactl")
+    lost = "GPU is lost"
+    node.program("nvidia-smi", script(gpu("GPU-a"), gpu(lost, lost, values={"compute_mode": lost})))
+    assert options(node, "docker") == ["--gpus", '"device=GPU-a"']
+    assert [finding[1:3] for finding in node.findings] == [
+        ("GPU health", "GPU 1 (00000000:61:00.0): uuid: GPU is lost"),
+        ("GPUs", "1 seen by nvidia-smi"),
+    ]
+
+
 @pytest.mark.parametrize(("preflight", "kinds"), [("fail", ["preflight"]), ("warn", ["warn"]), ("none", [])])
 def test_preflight_decides_about_faults_of_gpus(tmp_path: Path, preflight: str, kinds: list[str]) -> None:
     node = make_node(tmp_path, "nvidiactl")
-    node.settings["preflight"] = preflight  # type: ignore[typeddict-item]
+    node.settings["preflight"] = preflight
     node.program("nvidia-smi", script(gpu("GPU-a"), gpu("GPU-b", values=FAILED)))
     options(node, "none")
     assert [finding[0] for finding in node.findings] == kinds
