@@ -53,7 +53,7 @@ class Notices:
 
     def __init__(self, moments: "List[str]", job: str, name: str) -> None:
         self._moments = moments
-        self._facts: "Notice" = {"job": job, "name": name, "attempt": 0, "restart": 0}
+        self._facts: "Notice" = {"job": job, "name": job_log.printable(name), "attempt": 0, "restart": 0}
         self._nodes: "List[str]" = []
         self._next_attempt = 0  # for which Slurm was asked
 
