@@ -39,6 +39,7 @@
   "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
   "requeue": {"max": 0, "exit_code": 0},
   "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
+  "notify": null,
   "timeouts": {"ready": 600, "heartbeat": 25},
   "container": {
     "runtimes": ["podman", "docker"],
@@ -225,5 +226,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-100 files of slurmray/agent
+101 files of slurmray/agent
 AGENT

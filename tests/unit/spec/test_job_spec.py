@@ -262,7 +262,8 @@ def test_a_variable_as_known_in_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["https://hooks.slack.com/services/T0-secret", "T0-secret", "$T0-secret", "env:T0-secret", "env:", ""]
+    "url",
+    ["https://hooks.slack.com/services/T0-secret", "T0-secret", "$T0-secret", "env:T0-secret", "env:", ""],
 )
 def test_the_url_of_a_webhook_is_not_in_the_job_spec(url: str) -> None:
     text = refusal(notify={"url": url})
