@@ -157,8 +157,8 @@ def _check_env_reference(value: str) -> str:
     if not re.fullmatch(f"env:{_ENV_NAME}", value):
         # Without the value, which may be the secret.
         raise ValueError(
-            "expected env:NAME, e.g. env:SLACK_WEBHOOK, the variable that has the URL: the URL is a secret, and "
-            "would be in the script"
+            "expected env:NAME, e.g. env:SLACK_WEBHOOK, the variable that has the URL: "
+            "the URL is a secret, and would be in the script"
         )
     return value
 

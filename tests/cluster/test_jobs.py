@@ -172,7 +172,10 @@ def test_notices(podman_cluster: SlurmCluster, jobs: Jobs, tmp_path: Path) -> No
     # This machine's Python, in the network namespace of the host.
     enter = ["nsenter", "-t", str(podman_cluster.pids["login"]), "-n", "setpriv", "--pdeathsig=KILL"]
     received = tmp_path / "received"
-    with received.open("w") as out, subprocess.Popen([*enter, sys.executable, "-c", WEBHOOK], stdout=out) as hook:
+    with (
+        received.open("w") as out,
+        subprocess.Popen([*enter, sys.executable, "-c", WEBHOOK], stdout=out) as hook,
+    ):
         try:
             wait_until(lambda: "\n" in received.read_text(), received.read_text)
             url = f"http://login:{received.read_text().strip()}/{secret}"

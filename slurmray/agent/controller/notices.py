@@ -54,7 +54,7 @@ class Notices:
 
     def __init__(self, moments: "List[str]", job: str, name: str) -> None:
         self._moments = moments
-        self._facts: "Notice" = {"job": job, "name": name, "attempt": 0, "restart": 0}
+        self._facts: "Notice" = {"job": job, "name": job_log.printable(name), "attempt": 0, "restart": 0}
         self._nodes: "List[str]" = []
         self._next_attempt = 0  # for which Slurm was asked
 
@@ -209,7 +209,7 @@ def post(url: str, data: bytes) -> str:
     # Discord refuses urllib's own User-Agent with 403: github.com/discord/discord-api-docs/issues/4908
     headers = {"Content-Type": "application/json", "User-Agent": "slurmray"}
     try:
-        request = urllib.request.Request(url, data, headers)
+        request = urllib.request.Request(url, data, headers)  # noqa: S310 - http or https: see URL
         with urllib.request.build_opener(NoRedirects).open(request, timeout=ANSWER_WAIT):
             return ""
     except urllib.error.HTTPError as error:
@@ -231,4 +231,3 @@ def explain(error: Exception) -> str:
     if isinstance(cause, OSError) and cause.errno and type(cause).__module__ == "builtins":
         return os.strerror(cause.errno)
     return type(cause).__name__
-

@@ -328,7 +328,12 @@ def test_a_job_that_fails_before_its_step(tmp_path: Path, receiver: Receiver) ->
     "value",
     [
         *(None, "", SECRET, f"ftp://host/{SECRET}", f"file:///{SECRET}", f"https://user:{SECRET}@host/x"),
-        *(f"https:///{SECRET}", f"https://host:{SECRET}/x", f"https://host/a {SECRET}", f"https://host/\n{SECRET}"),
+        *(
+            f"https:///{SECRET}",
+            f"https://host:{SECRET}/x",
+            f"https://host/a {SECRET}",
+            f"https://host/\n{SECRET}",
+        ),
     ],
 )
 def test_a_url_that_cannot_be_used(tmp_path: Path, value: str | None) -> None:
@@ -341,7 +346,9 @@ def test_a_url_that_cannot_be_used(tmp_path: Path, value: str | None) -> None:
     assert not (tmp_path / "job.json").exists()
 
 
-@pytest.mark.parametrize("url", ["https://hooks.slack.com/services/T0/B1/x", "HTTP://[fd00::1]:80", "http://a?b=c"])
+@pytest.mark.parametrize(
+    "url", ["https://hooks.slack.com/services/T0/B1/x", "HTTP://[fd00::1]:80", "http://a?b=c"]
+)
 def test_urls_that_can_be_used(url: str) -> None:
     env = {"WEBHOOK": url, "SLURM_JOB_ID": "7"}
     log = RecordedLog()
