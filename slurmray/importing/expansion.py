@@ -69,8 +69,8 @@ class Variables:
 
     def last_line(self, node: Node) -> int:
         """Return the last line of a node."""
-        end = node["End"]
-        return max(int(end["Line"]) - (end["Col"] == 1) + self.first_line - 1, self.line(node))
+        line, column = int(node["End"]["Line"]), int(node["End"]["Col"])
+        return max(line - (column == 1) + self.first_line - 1, self.line(node))
 
     def text_of(self, node: Node) -> str:
         """Return the source of a node."""

@@ -17,7 +17,7 @@ def write_fields(draft: Draft) -> str:
     """Return the fields as YAML, each with the lines that it is from."""
     spec = draft.nested()
     order = list(JobSpec.model_fields)
-    text = []
+    text: list[str] = []
     for name in sorted(spec, key=order.index):
         text += _field(name, spec[name], (name,), draft, 0)
     return "".join(f"{line}\n" for line in text)

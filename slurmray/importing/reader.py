@@ -205,7 +205,7 @@ class Reader:
 
     def _assign_read(self, words: list[Word], source: Word | None, lines: list[int]) -> None:
         """Remember that a command sets variables, to something of `source`."""
-        kind: Kind = "cluster" if source is not None and source.has("cluster") else "code"
+        kind = _kind_of([source] if source else [])
         for word in words:
             if (name := word.constant) and name.isidentifier():
                 self.variables.texts[name] = Word((Part(f"${name}", kind),), lines[0])
@@ -223,28 +223,10 @@ class Reader:
     ) -> None:
         variables = self.variables
         if assign.get("Array") is not None:
-            elements = [
-                word
-                for element in assign["Array"].get("Elems") or []
-                if element.get("Value")
-                for word in variables.expand(element["Value"])
-            ]
-            before = variables.arrays.get(name, []) if assign.get("Append") else []
-            variables.arrays[name] = [*before, *elements]
-            variables.texts.pop(name, None)
-            # `array=($(command))` has an unknown number of elements, of one kind.
-            unknown = [
-                part for word in elements for part in word.parts if part.kind != "text" and not part.is_quoted
-            ]
-            if unknown or context.is_conditional or context.is_looped:
-                kind = "cluster" if any(word.has("cluster") for word in elements) else "code"
-                del variables.arrays[name]
-                variables.texts[name] = Word((Part(f"${{{name}[@]}}", kind, False),), lines[0])
-            self.handler.handle_assignment(name, Word((), lines[0]), lines)
+            self._assign_array(assign, name, lines, context)
             return
         if assign.get("Index"):
-            kind = "cluster" if value.has("cluster") else "code"
-            value = Word((Part(f"${{{name}[@]}}", kind),), lines[0])
+            value = Word((Part(f"${{{name}[@]}}", _kind_of([value])),), lines[0])
             variables.arrays.pop(name, None)
         if assign.get("Append") and name in variables.texts:
             value = replace(value, parts=(*variables.texts[name].parts, *value.parts))
@@ -260,6 +242,27 @@ class Reader:
         if is_export or name in variables.exported:
             variables.exported.add(name)
             self.handler.handle_export(name, value, lines, context)
+
+    def _assign_array(self, assign: Node, name: str, lines: list[int], context: Context) -> None:
+        variables = self.variables
+        elements = [
+            word
+            for element in assign["Array"].get("Elems") or []
+            if element.get("Value")
+            for word in variables.expand(element["Value"])
+        ]
+        before = variables.arrays.get(name, []) if assign.get("Append") else []
+        variables.arrays[name] = [*before, *elements]
+        variables.texts.pop(name, None)
+        # `array=($(command))` has an unknown number of elements, of one kind.
+        unknown = [
+            part for word in elements for part in word.parts if part.kind != "text" and not part.is_quoted
+        ]
+        if unknown or context.is_conditional or context.is_looped:
+            kind = _kind_of(elements)
+            del variables.arrays[name]
+            variables.texts[name] = Word((Part(f"${{{name}[@]}}", kind, False),), lines[0])
+        self.handler.handle_assignment(name, Word((), lines[0]), lines)
 
     def _read_declclause(self, node: Node, command: Node, context: Context) -> None:
         arguments = command.get("Args") or []
@@ -349,7 +352,7 @@ class Reader:
         loop = command["Loop"]
         if loop["Type"] == "WordIter":
             items = [word for each in loop.get("Items") or [] for word in self.variables.expand(each)]
-            kind = "cluster" if any(word.has("cluster") for word in items) else "code"
+            kind = _kind_of(items)
             name = loop["Name"]["Value"]
             self.variables.texts[name] = Word((Part(f"${name}", kind),), self.variables.line(node))
         elif name := ((loop.get("Init") or {}).get("X") or {}).get("Parts"):
@@ -391,3 +394,8 @@ class Reader:
         """Note the first and the last line of a statement around others."""
         lines = self._lines(node)
         self.handler.skip([lines[0], lines[-1]], "structure of the script")
+
+
+def _kind_of(words: list[Word]) -> Kind:
+    """Return the kind of a variable that has something of these words."""
+    return "cluster" if any(word.has("cluster") for word in words) else "code"

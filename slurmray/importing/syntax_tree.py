@@ -54,7 +54,9 @@ def parse(parser: str, text: bytes) -> Node:
     if process.returncode:
         line = output.decode(errors="replace").partition("\n")[0]
         match = re.fullmatch(r"(?:<standard input>:)?([0-9]+:[0-9]+): (.*)", line)
-        raise BashSyntaxError(f"{match[1]}: not valid bash: {match[2]}" if match else f"1:1: shfmt failed: {line}")
+        raise BashSyntaxError(
+            f"{match[1]}: not valid bash: {match[2]}" if match else f"1:1: shfmt failed: {line}"
+        )
     try:
         tree: Node = json.loads(output)
     except RecursionError:

@@ -157,7 +157,7 @@ def test_from_a_script(current_folder: Path, capsys: pytest.CaptureFixture[str])
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
-        "wrote job.yaml: 44 lines: 23 became fields, 21 not needed, 0 to look at",
+        "wrote job.yaml: 44 lines: 21 became fields, 23 not needed, 0 to look at",
         "next: slurmray render job.yaml",
     ]
     made = current_folder / "job.yaml"
@@ -176,7 +176,7 @@ def test_from_a_script(current_folder: Path, capsys: pytest.CaptureFixture[str])
     assert main(["init", "--from", "my.slurm", "-o", "-"]) == 0
     captured = capsys.readouterr()
     assert captured.out == before
-    assert captured.err == "44 lines: 23 became fields, 21 not needed, 0 to look at\n"
+    assert captured.err == "44 lines: 21 became fields, 23 not needed, 0 to look at\n"
 
 
 def test_from_standard_input(current_folder: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from slurmray import yaml_source
 from slurmray.errors import SpecError, UsageError
-from slurmray.importing import syntax_tree
 from slurmray.importing.launcher import MAX_BYTES, read_launcher
 from tests.unit.importing.scripts import TRAINER, import_text
 
@@ -138,6 +138,6 @@ def test_the_name_of_the_script_is_data() -> None:
 
 
 def test_without_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syntax_tree.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(UsageError, match=r"needs shfmt.*: pip install 'slurmray-launcher\[init\]'$"):
         import_text(TRAINER)

@@ -32,7 +32,7 @@ def import_file(path: Path) -> Imported:
 def load(path: Path) -> dict[str, Any]:
     spec = load_plan(path).spec.model_dump()
     if isinstance(spec["run"], str):
-        spec["run"] = shlex.split(spec["run"])
+        spec["run"] = shlex.split(spec["run"].replace("\\\n", " "))
     return spec
 
 
