@@ -445,7 +445,7 @@ def _layer(layer: Callable[..., object]) -> str:
 
 
 def _messages() -> Iterator[str]:
-    """Yield the table of each direction, and of parts of messages. The meaning of a field is in its comment."""
+    """Yield the table of each direction, and of parts. The meaning of a field is in its comment."""
     source = Path(messages.__file__).read_text()
     (block,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
     kinds = [node for node in block.body if isinstance(node, ast.ClassDef)]

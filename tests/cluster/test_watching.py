@@ -12,7 +12,6 @@ import yaml
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
-
 from tests import nvidia_smi
 
 from . import bare

@@ -28,7 +28,7 @@ ROWS_SENT = 4  # in a message, which has at most 1,000 bytes
 MAX_NAME, MAX_PLACE = 60, 100  # characters
 # Processes of Ray itself, and workers without a task.
 OF_RAY = re.compile(
-    r"/ray/(dashboard|autoscaler|_private|core)/|\Aray::IDLE|/agent (ray|container|guard|probe)\b"
+    r"/ray/(dashboard|autoscaler|_private|core)/|^ray::IDLE|/agent (ray|container|guard|probe)\b"
 )
 # Functions in which a process waits for another one, and wrappers.
 WAITING = re.compile(r"/?(threading|selectors|queue|socket|ssl|subprocess|c10d_logger|_contextlib)\.py:")

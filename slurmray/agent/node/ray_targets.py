@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from .agent_interface import NodeApi
 
 # Ray's dashboard writes it on the head node, in the format of Prometheus' file_sd_config, and again when
-# nodes come or go: ray/_private/metrics_agent.py, PrometheusServiceDiscoveryWriter. In later versions it is in
-# the folder of the session, and the other one is a link with the path in the container.
+# nodes come or go: ray/_private/metrics_agent.py, PrometheusServiceDiscoveryWriter. In later versions it is
+# in the folder of the session, and the other one is a link with the path in the container.
 FILE = "prom_metrics_service_discovery.json"
 FOLDERS = ("session_2*", "")
 MAX_SIZE = 1 << 20  # bytes
