@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,10 +92,11 @@ def test_a_trainer_that_hangs(
     (folder / "hang").touch()
     job = jobs.wait_end(number)
     assert (job.state, job.code) == ("FAILED", "74:0"), job.log
-    text = "no output for 25 s; GPUs of node1, node2: idle; "
-    assert job.last_line.startswith(f"failed (74 stalled): {text}"), job.log
     (stall,) = [event for event in job.events if event["event"] == "stall"]
     evidence = {host: (job.run / f"logs/stall-1/{host}.txt").read_text() for host in HOSTS}
+    place = r"\S+ on node\d is in all_reduce \(train.py:8\)"
+    text = rf"no output for 25 s; GPUs of node1, node2: idle; {place}; the trainer exited with 1"
+    assert re.fullmatch(rf"failed \(74 stalled\): {text}", job.last_line), (job.log, evidence)
     for text in evidence.values():
         assert text.startswith("== nvidia-smi\nthe usual table of GPUs\n"), text
     assert "all_reduce (train.py:8)" in "".join(evidence.values()), evidence

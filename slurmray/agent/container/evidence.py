@@ -26,12 +26,18 @@ TIMEOUT = 5.0  # seconds for the stacks of a process
 STATUS_TIMEOUT = 10.0
 ROWS_SENT = 4  # in a message, which has at most 1,000 bytes
 MAX_NAME, MAX_PLACE = 60, 100  # characters
-# Processes of Ray itself, and workers without a task.
+# Processes of Ray itself, workers without a task, and those that Python keeps beside others: their titles and
+# commands with Ray 2.60.
 OF_RAY = re.compile(
-    r"/ray/(dashboard|autoscaler|_private|core)/|^ray::IDLE|/agent (ray|container|guard|probe)\b"
+    r"^ray::(IDLE|DashboardAgent|RuntimeEnvAgent|SPILL|RESTORE)|^ray-dashboard|-m ray\.util\.client"
+    r"|/ray/(dashboard|autoscaler|_private|core)/|multiprocessing\.(resource_tracker|forkserver) "
+    r"|/agent (ray|container|guard|probe|evidence)\b"
 )
-# Functions in which a process waits for another one, and wrappers.
-WAITING = re.compile(r"/?(threading|selectors|queue|socket|ssl|subprocess|c10d_logger|_contextlib)\.py:")
+# Files of Python and PyTorch whose functions wait, or call others.
+WAITING = re.compile(
+    r"(^|/)(threading|selectors|queue|socket|ssl|subprocess|c10d_logger|_contextlib)\.py$"
+    r"|(^|/)(asyncio|concurrent/futures|multiprocessing)/"
+)
 FRAME = re.compile(r"    (\S+) \((.*):(\d+)\)$", re.MULTILINE)
 RAY_FILE = re.compile(r"(^|/)ray/(_private|_raylet|util/client|experimental)")
 
@@ -78,7 +84,7 @@ def find_place(text: str) -> str:
         for function, path, line in FRAME.findall(thread):
             if RAY_FILE.search(path):
                 break  # what is further out has called Ray, and waits for it
-            if not WAITING.search("%s:" % path):
+            if not WAITING.search(path):
                 return "%s (%s:%s)" % (function, os.path.basename(path), line)
     return ""
 

@@ -128,7 +128,7 @@ class StallWatch:
         parts = []
         for what in sorted(set(self._still.values())):
             parts.append(
-                "%s: %s" % (names([node for node in self._still if self._still[node] == what]), what)
+                "%s: %s" % (names(sorted(node for node in self._still if self._still[node] == what)), what)
             )
         return "no output for %s; GPUs of %s" % (minutes, "; of ".join(parts))
 
@@ -152,13 +152,13 @@ def describe_stacks(stacks: "List[Tuple[str, str, str]]") -> str:
     stacks: node, process, and the function that it is in.
     """
     places = [place.partition(" ")[0] for _, _, place in stacks]
-    if not places:
-        return ""
-    place, count = collections.Counter(places).most_common(1)[0]
-    if count == len(places):
-        return "all processes are in %s" % stacks[0][2] if count > 1 else ""
-    others = [row for row, other in zip(stacks, places) if other != place]
-    if count <= len(others) or len(others) > FEW:
+    place, count = collections.Counter(places).most_common(1)[0] if places else ("", 0)
+    if count == len(places) > 1:
+        return "all processes are in %s" % stacks[0][2]
+    others = [row for row, other in zip(stacks, places) if other != place or len(places) == 1]
+    if count < len(others) or len(others) > FEW:
         return ""
     named = ["%s on %s is in %s" % (process, node, where) for node, process, where in others]
-    return "%d of %d processes are in %s, %s" % (count, len(places), place, ", ".join(named))
+    if count > 1:
+        named.insert(0, "%d of %d processes are in %s" % (count, len(places), place))
+    return ", ".join(named)

@@ -29,6 +29,14 @@ READER = """Thread 15646 (idle): "reader"
     Thread.run (threading.py:982)
     Thread._bootstrap (threading.py:1002)
 """
+SERVER = """Thread 173 (idle): "MainThread"
+    EpollSelector.select (selectors.py:468)
+    BaseEventLoop._run_once (asyncio/base_events.py:1884)
+    BaseEventLoop.run_forever (asyncio/base_events.py:607)
+Thread 376 (idle): "executor_0"
+    _worker (concurrent/futures/thread.py:81)
+    Thread.run (threading.py:975)
+"""
 # The thread of an actor's method, and the driver that waits for it.
 GET = """Thread 1 (idle): "MainThread"
     get_objects (ray/_private/worker.py:932)
@@ -44,6 +52,7 @@ GET = """Thread 1 (idle): "MainThread"
         (HEAD + READER + WAITS, "all_reduce (distributed_c10d.py:2810)"),
         (HEAD + GET, ""),
         (HEAD + GET + READER, "reader (hang.py:4)"),
+        (HEAD + SERVER, ""),
         ("", ""),
         ("\0\x1b[31m" * 1000, ""),
         (HEAD + 'Thread 1 (active): "MainThread"\n    f (a b (1).py:7)\n', "f (a b (1).py:7)"),

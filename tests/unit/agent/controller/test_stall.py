@@ -158,9 +158,9 @@ def test_an_end_that_slurm_asks_for_counts_more() -> None:
     ("places", "text"),
     [
         ([], ""),
-        (["a (x.py:1)"], ""),
+        (["a (x.py:1)"], "rank 0 on n is in a (x.py:1)"),
         (["a (x.py:1)"] * 2, "all processes are in a (x.py:1)"),
-        (["a (x.py:1)", "b (x.py:2)"], ""),
+        (["a (x.py:1)", "b (x.py:2)", "c (x.py:3)"], ""),
         (
             ["a (x.py:1)", "a (x.py:9)", "b (y.py:2)"],
             "2 of 3 processes are in a, rank 2 on n is in b (y.py:2)",
