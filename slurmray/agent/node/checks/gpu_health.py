@@ -100,7 +100,7 @@ def _clean(text: str) -> str:
 
 def _process(element: "ElementTree.Element") -> str:
     """Name and pid, of the host's namespace. The name may be missing, or "[Not Found]"."""
-    name = os.path.basename(_clean(element.findtext("process_name", "")))
+    name = _clean(os.path.basename(element.findtext("process_name", "")))
     return ("%s (pid %s)" % (name, _clean(element.findtext("pid", "")))).strip()
 
 

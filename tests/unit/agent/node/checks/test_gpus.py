@@ -356,7 +356,7 @@ def test_nvidia_smi_that_is_not_in_path(tmp_path: Path) -> None:
 def test_gpu_memory_that_others_use(tmp_path: Path, name: str) -> None:
     """As seen on an H200 with driver 580.159.04. Sharing a GPU is what shards and MPS are for."""
     node = make_node(tmp_path, "nvidiactl", {"CUDA_VISIBLE_DEVICES": "4,5", **({name: "2"} if name else {})})
-    users = [(4711, "/opt/torch/.venv/bin/python3"), (4712, "[Not Found]")]
+    users = [(4711, f"/opt/{'torch' * 20}/.venv/bin/python3"), (4712, "[Not Found]")]
     busy, idle = gpu("GPU-a", 121856, users), gpu("GPU-b", 451, [(812, "Xorg")])
     node.program("nvidia-smi", script(busy, idle))
     options(node, "none")
