@@ -155,10 +155,7 @@ class Notify(Model):
     url: EnvReference
     """`env:NAME`: the variable that has the webhook's URL when you submit. The script has only its name."""
     on: list[Literal["start", "loss", "end"]] = Field(default=["start", "loss", "end"])
-    """Moments. start: the trainer starts; loss: a node is lost or set aside, or a restart begins.
-
-    end: the job ends.
-    """
+    """start: of the trainer. loss: a node is lost or set aside, or a restart begins. end: of the job."""
 
     @field_validator("on")
     @classmethod
