@@ -90,7 +90,7 @@ class Notices:
 def encode(notice: "Notice") -> bytes:
     """A notice as JSON, for Slack, Mattermost and programs: `text` is for people.
 
-    Slack and Mattermost ignore the fields that they do not know: github.com/hastic-zzz/hastic-server/issues/708;
+    Slack and Mattermost ignore fields unknown to them: github.com/hastic-zzz/hastic-server/issues/708;
     Mattermost's server/public/model/incoming_webhook.go, which has a field `type` with another meaning.
     """
     attempt = ", attempt %(attempt)d" if notice["attempt"] else ""
