@@ -6,7 +6,7 @@
 #
 # usage: clean.sh FOLDER remove|''. Standard input: in each line a kind of folder and a name, e.g. logs/NODE.log.
 set -Eeuo pipefail
-shopt -s nullglob dotglob extglob
+shopt -s nullglob dotglob
 run=$1 remove=$2 size=0
 [[ ! -L $run ]] || exit 0
 cd -P -- "$run"
@@ -24,16 +24,19 @@ remove_file() {
 
 # clean_folder FOLDER KIND: removes files of a folder of the current one, and the folder if it is empty then
 clean_folder() {
-	local folder=$1 kind=$2 above=$PWD name
+	local folder=$1 kind=$2 above=$PWD name key
 	[[ -d $folder && ! -L $folder ]] || return 0
 	cd -P -- "$folder"
 	# Where a link has replaced it meanwhile, this is another folder.
 	if [[ .. -ef $above ]]; then
 		for name in *; do
-			case $kind/$name in
-			logs/service-*.log | metrics/ray.json?(.new) | metrics/slurmray.prom?(.new)) remove_file "$name" ;;
+			key=$kind/$name
+			case $key in
+			logs/service-*.log) remove_file "$name" ;;
+			metrics/ray.json | metrics/ray.json.new) remove_file "$name" ;;
+			metrics/slurmray.prom | metrics/slurmray.prom.new) remove_file "$name" ;;
 			logs/stall-[0-9]*) clean_folder "$name" stall ;;
-			*) [[ -z ${known[$kind/$name]-} ]] || remove_file "$name" ;;
+			*) [[ -z ${known[$key]-} ]] || remove_file "$name" ;;
 			esac
 		done
 	fi

@@ -197,9 +197,9 @@ class Notify(Model):
     url: EnvReference
     """`env:NAME`: the variable that has the webhook's URL when you submit. The script has only its name."""
     on: list[Literal["start", "stall", "loss", "end"]] = Field(default=["start", "stall", "loss", "end"])
-    """Moments. start: the trainer starts; stall: it no longer gets anywhere, see watch.stall.
+    """start: of the trainer. stall: it no longer gets anywhere, see watch.stall. end: of the job.
 
-    loss: a node is lost or set aside, or a restart begins. end: the job ends.
+    loss: a node is lost or set aside, or a restart begins.
     """
 
     @field_validator("on")

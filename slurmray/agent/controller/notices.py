@@ -77,7 +77,7 @@ class Notices:
     def _text(self, event: str, fields: "Dict[str, Any]") -> str:
         """The log line of an event, or what takes its place."""
         text = job_log.LINES[event].format(**fields)
-        if event == "trainer":  # without its command, which may have secrets
+        if event == "trainer":  # without its command: an argument may be a password
             again = " again (restart %d)" % self._facts["restart"] if self._facts["restart"] else ""
             number = job_log.counted(len(self._nodes), "node")
             return "the trainer starts%s on %s, %s" % (again, number, host_list(self._nodes))
@@ -91,7 +91,7 @@ class Notices:
 def encode(notice: "Notice") -> bytes:
     """A notice as JSON, for Slack, Mattermost and programs: `text` is for people.
 
-    Slack and Mattermost ignore the fields that they do not know: github.com/hastic/hastic-server/issues/708;
+    Slack and Mattermost ignore fields unknown to them: github.com/hastic-zzz/hastic-server/issues/708;
     Mattermost's server/public/model/incoming_webhook.go, which has a field `type` with another meaning.
     """
     attempt = ", attempt %(attempt)d" if notice["attempt"] else ""

@@ -509,7 +509,7 @@ def test_nodes_hear_whether_the_trainer_succeeded(code: int, tmp_path: Path) -> 
 def test_settings_of_a_start_on_fewer_nodes() -> None:
     spec = {"slurm": {"nodes": 3}, "on_node_loss": "restart", "restart": {"min_nodes": 1}}
     text = render_script(make_plan(JobSpec.model_validate(spec)))
-    job: Any = {"nodes": ["node2", "node3"], "spares": [], "spares_of_groups": [0]}
+    job: Any = {"nodes": ["node2", "node3"], "spares": [], "spares_of_groups": [0], "run_dir": "/r"}
     run = JobRun(text, job, [], RecordedLog(), CallQueue(), Requests(), Loop(print))
     assert run.controller.settings["ray"]["nodes"] == 2
 

@@ -29,18 +29,24 @@ SILENCE = 0  # in place of a status: no answer
 
 
 class Receiver:
-    """A webhook. answers: the status of each request in turn, then 200. received: (path, headers, JSON)."""
+    """A webhook. answers: the status of each request in turn, then 200. received: (path, headers, JSON).
+
+    log: what is in this file when a request comes is kept in `logs`.
+    """
 
     def __init__(self) -> None:
         self.answers: list[int] = []
         self.location = ""  # of redirects
         self.received: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.log: Path | None = None
+        self.logs: list[str] = []
         self.is_over = threading.Event()
         receiver = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 data = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                receiver.logs += [receiver.log.read_text()] if receiver.log else []
                 receiver.received.append((self.path, dict(self.headers), data))
                 status = receiver.answers.pop(0) if receiver.answers else 200
                 if status == SILENCE:
@@ -303,7 +309,7 @@ def test_a_webhook_that_cannot_be_reached(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answers", [[], [200, 404], [200, SILENCE]])
 def test_a_job_that_slurm_ends(tmp_path: Path, receiver: Receiver, answers: list[int]) -> None:
     """It may be killed soon: its end is recorded before the notice is posted."""
-    receiver.answers = answers
+    receiver.answers, receiver.log = answers, tmp_path / "log"
     job = start_job(tmp_path, receiver.url, "waits")
     srun = tmp_path / "bin/srun"
     srun.write_text(srun.read_text().replace("sys.argv[-1]", repr("stop")))
@@ -312,6 +318,7 @@ def test_a_job_that_slurm_ends(tmp_path: Path, receiver: Receiver, answers: list
     code, log = job.wait()
     assert code == 5, log
     assert receiver.moments == ["start", "end"]
+    assert [text.count("done: trainer exited with 5") for text in receiver.logs] == [0, 1]
     assert log.splitlines()[-1].endswith("done: trainer exited with 5")
     assert job.events()[-1]["event"] == "end"
 
