@@ -10,6 +10,7 @@ from slurmray.importing.calls import Program, is_log
 from slurmray.importing.directives import count_gpus
 from slurmray.importing.draft import Draft
 from slurmray.importing.importer import Importer
+from slurmray.importing.known import FILES
 from slurmray.importing.trainers import NUMBERS, find_preset, looks_like_trainer
 from slurmray.importing.words import Part, Word, bash_source
 from slurmray.spec.runtimes import RUNTIMES
@@ -50,6 +51,7 @@ def assemble(importer: Importer) -> None:
 
 def _find_trainer(programs: list[Program]) -> Program | None:
     """Return the trainer: the last program with a preset, or that looks like one, or that is waited for."""
+    programs = [program for program in programs if program.text.split(" ")[0] not in FILES]
     by_form = [
         [program for program in programs if find_preset(program.text)],
         [

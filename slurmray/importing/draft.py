@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurmray.loading.remarks import SECRET_NAME
+from slurmray.importing.secret_names import is_secret_name
 
 Path = tuple[str, ...]
 
@@ -28,11 +28,12 @@ class TooLargeError(Exception):
 
 @dataclass
 class Notes:
-    """What became of a line. became: fields. skipped, looks: reasons."""
+    """What became of a line. became: fields. skipped, looks: reasons. remarks: what to know about a field."""
 
     became: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     looks: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -117,6 +118,10 @@ class Draft:
             if reason not in notes.skipped:
                 notes.skipped.append(reason)
 
+    def remark(self, line: int, text: str) -> None:
+        """Note what to know about a line."""
+        self.notes.setdefault(line, Notes()).remarks.append(text)
+
     def look(self, lines: Sequence[int], reason: str) -> None:
         """Note that the user has to look at lines."""
         for line in lines:
@@ -126,7 +131,7 @@ class Draft:
 
     def is_secret(self, name: str, value: str | None) -> bool:
         """Whether a variable or option is a secret, by its name or value; remembers the value."""
-        is_one = bool(SECRET_NAME.search(name.replace("-", "_")) or (value and _SECRET_VALUE.search(value)))
+        is_one = is_secret_name(name) or bool(value and _SECRET_VALUE.search(value))
         if is_one and value:
             self.add_secret(value)
         return is_one
@@ -154,7 +159,7 @@ class Draft:
         return (
             bool(_SECRET_VALUE.search(text))
             or any(secret in text for secret in self.secrets)
-            or any(SECRET_NAME.search(name.replace("-", "_")) for name in named)
+            or any(is_secret_name(name) for name in named)
         )
 
     def hide_all(self) -> None:
@@ -163,10 +168,12 @@ class Draft:
             hidden = _map_texts(value, self.hide)
             if hidden != value:
                 self.fields[key] = hidden
-                self.look(self._lines_below(key), f"a secret in {'.'.join(key)}, hidden: take it from env")
+                self.look(
+                    self._lines_below(key)[:1], f"a secret in {'.'.join(key)}, hidden: take it from env"
+                )
 
     def _lines_below(self, key: Path) -> list[int]:
-        return [line for path, lines in self.lines.items() if path[: len(key)] == key for line in lines]
+        return sorted(line for path, lines in self.lines.items() if path[: len(key)] == key for line in lines)
 
     def nested(self) -> dict[str, Any]:
         """Return the fields as a job spec."""

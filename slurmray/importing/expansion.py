@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from slurmray.importing.draft import TooLargeError
+from slurmray.importing.secret_names import is_secret_name
 from slurmray.importing.syntax_tree import Node
 from slurmray.importing.words import Part, Word
-from slurmray.loading.remarks import SECRET_NAME
 
 _MAX_WORD = 100_000  # characters, so that variables of variables do not fill the memory
 _MAX_ALL = 2_000_000
@@ -43,8 +43,12 @@ class Variables:
     texts: dict[str, Word] = field(default_factory=dict)
     arrays: dict[str, list[Word]] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
-    defaults: list[tuple[int, str]] = field(default_factory=list)
+    defaults: dict[int, str] = field(default_factory=dict)
     """Lines with `${NAME:-default}` where the default was taken, and the names."""
+    own_arguments: set[int] = field(default_factory=set)
+    """Lines that have the script's own arguments, `$@`, which are left out."""
+    calls: int = 0
+    """How many functions the statement is in."""
     spent: list[int] = field(default_factory=lambda: [0])
     first_line: int = 1
     joins_lines: bool = False
@@ -62,6 +66,10 @@ class Variables:
             arrays={},
             exported=set(self.exported),
         )
+
+    def own_names(self) -> set[str]:
+        """Return the variables that only the script itself has."""
+        return {*self.texts, *self.arrays, "IFS"} - self.exported
 
     def line(self, node: Node) -> int:
         """Return the line of a node in the script."""
@@ -141,6 +149,9 @@ class Variables:
         """Return the elements of an array if the node is all of them: "${name[@]}"."""
         if node["Type"] == "DblQuoted" and len(node.get("Parts") or []) == 1:
             node = node["Parts"][0]
+        if node["Type"] == "ParamExp" and node["Param"]["Value"] in ("@", "*") and not self.calls:
+            self.own_arguments.add(self.line(node))
+            return []
         if node["Type"] != "ParamExp" or _index(node) not in ("@", "*") or _has_operator(node):
             return None
         return self.arrays.get(node["Param"]["Value"])
@@ -212,22 +223,16 @@ class Variables:
 
     def _parameter(self, node: Node, is_quoted: bool) -> Iterator[Part]:
         name, index = node["Param"]["Value"], _index(node)
+        if name in ("@", "*") and not self.calls:
+            self.own_arguments.add(self.line(node))
+            return
         expansion = node.get("Exp")
         action = expansion.get("Op") if expansion else None
-        known = self.texts.get(name)
-        if name in self.arrays:
-            elements = self.arrays[name]
-            if index is None:
-                index = "0"
-            if index.isdecimal() and int(index) < len(elements):
-                known = elements[int(index)]
-            elif index in ("@", "*") and not _has_operator(node):
-                yield from (part for element in elements for part in (*element.parts, Part(" ")))
-                return
+        known = self._element(name, index or "0") if name in self.arrays else self.texts.get(name)
         if _has_operator(node) and action not in (":-", "-", ":=", "="):
             yield self._code(self.text_of(node), is_quoted, known)
         elif known is not None:
-            if SECRET_NAME.search(name) and known.has("text"):
+            if is_secret_name(name) and known.has("text"):
                 yield Part(name, "variable", is_quoted)  # its value must not appear
             else:
                 yield from (
@@ -235,7 +240,7 @@ class Variables:
                     for part in known.parts
                 )
         elif action and expansion and expansion.get("Word"):
-            self.defaults.append((self.line(node), name))
+            self.defaults[self.line(node)] = name
             yield from self._parts(expansion["Word"]["Parts"], True, True)
         elif name in _CLUSTER_VARIABLES:
             yield Part(self.text_of(node), "cluster", is_quoted)
@@ -243,6 +248,14 @@ class Variables:
             yield Part(name, "variable", is_quoted)
         else:
             yield self._code(self.text_of(node), is_quoted)
+
+    def _element(self, name: str, index: str) -> Word | None:
+        """Return an element of an array, or all as one word; None if it is not known."""
+        elements = self.arrays[name]
+        if index in ("@", "*"):
+            parts = [part for element in elements for part in (*element.parts, Part(" "))]
+            return Word(tuple(parts[:-1]), 0)
+        return elements[int(index)] if index.isdecimal() and int(index[:9]) < len(elements) else None
 
     def _code(self, text: str, is_quoted: bool, value: Word | None = None) -> Part:
         is_cluster = _CLUSTER_PROGRAMS.search(text) or (value is not None and value.has("cluster"))

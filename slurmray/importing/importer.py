@@ -21,6 +21,7 @@ from slurmray.importing.environment import Environment
 from slurmray.importing.options import Option, split_options
 from slurmray.importing.ray_options import SUBMIT_FLAGS, RayOptions
 from slurmray.importing.reader import Command, Context, Reader
+from slurmray.importing.secret_names import is_secret_name
 from slurmray.importing.shell_setup import ShellSetup
 from slurmray.importing.syntax_tree import BashSyntaxError
 from slurmray.importing.words import Word, bash_source, constant
@@ -152,21 +153,15 @@ class Importer:
             name, value = word.partition("=")
             text = (value if value is not None else word).constant
             if value is not None:
-                is_secret = self._is_secret_option(name)
+                is_secret = is_secret_name(name)
             if is_secret and text and not text.startswith("-"):
                 self.draft.add_secret(text)
                 self.draft.look([word.line], "a secret in the command, left out: take it from env, as null")
                 kept.append(constant(f"{name}={HIDDEN}" if value is not None else HIDDEN, word.line))
             else:
                 kept.append(word)
-            is_secret = value is None and name.startswith("-") and self._is_secret_option(name)
+            is_secret = value is None and name.startswith("-") and is_secret_name(name)
         return kept
-
-    def _is_secret_option(self, name: str) -> bool:
-        plain = name.lstrip("-+").replace(".", "_")
-        if name in known.SECRET_OPTIONS:
-            return True
-        return not known.NO_SECRETS.fullmatch(plain) and self.draft.is_secret(plain, None)
 
     def _request(self, call: Call) -> None:
         """Take a request that is repeated until it succeeds as the readiness check of the last service."""
@@ -212,7 +207,8 @@ class Importer:
 
     def _unset(self, call: Call) -> None:
         names = [word.constant or "" for word in call.words[1:] if not word.beginning.startswith("-")]
-        self.environment.unset(names, call.lines)
+        own = call.reader.variables.own_names()
+        self.environment.unset([name for name in names if name not in own], call.lines)
 
     def _look_at_export(self, call: Call) -> None:
         self.draft.look(call.lines, "an export that is only known when the script runs")

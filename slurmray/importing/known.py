@@ -31,6 +31,8 @@ PROGRAMS = _table(
     (RAY, "scancel"),
     ("jobs keep the umask of the submitter", "umask"),
 )
+# Programs that only handle files, so that none is a trainer.
+FILES = tuple("chmod cp git gunzip gzip ln mkdir mv rsync tar tee touch unzip wget".split())  # noqa: SIM905
 # Programs that run others elsewhere.
 OTHER_HOSTS = ("sbatch", "salloc", "sbcast", "ssh", "pdsh", "parallel", "mpirun", "mpiexec")
 # Subcommands of Docker and Podman, and of Ray.
@@ -75,14 +77,6 @@ LOGINS = {"wandb": "WANDB_API_KEY", "huggingface-cli": "HF_TOKEN", "hf": "HF_TOK
 WAITING = re.compile(r"tail -f .*|sleep \S+|cat|(?:/bin/)?(?:ba)?sh(?: -[il])*")
 # What a program asks Ray for if it only shows the cluster's state.
 RAY_STATE = re.compile(r"ray\.nodes|cluster_resources|available_resources")
-
-# Options of trainers whose value is a secret though the name does not show it.
-SECRET_OPTIONS = {"--use_wandb"}
-# And the other way round: names of columns and of special tokens.
-NO_SECRETS = re.compile(
-    r"key|(?:.*_)?(?:(?:input|output|prompt|label|response|data|images?|video|reward_fn|chosen|rejected|eos|bos"
-    r"|pad|tool|system|target|text|multi_turn)_(?:key|token)|token_(?:level|id|ids|mean).*|(?:max|min|num)_.*)"
-)
 
 _READERS = (
     "pwd|date|realpath|readlink|basename|dirname|scontrol|hostname|wc|tr|head|tail|awk|sed|grep|cut|cat|echo"

@@ -51,8 +51,9 @@ def read_launcher(name: str, raw: bytes) -> Imported:
         variables = Variables(text.encode(), {key: constant(value, 0) for key, value in given.items()})
         importer = Importer(draft, count_gpus(draft))
         Reader(parser, importer, variables, Context()).read(tree)
-        for line, variable in variables.defaults:
-            draft.look([line], f"{variable}: its default is taken, not your environment")
+        for line, variable in variables.defaults.items():
+            draft.remark(line, f"{variable}: its default, not your environment")
+        draft.look(sorted(variables.own_arguments), "arguments of the script, left out: add yours to run")
         assemble(importer)
     except BashSyntaxError as error:
         place, _, message = str(error).partition(": ")

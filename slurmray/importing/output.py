@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from slurmray.importing.draft import Draft, Notes, Path
+from slurmray.importing.known import STRUCTURE
 from slurmray.loading.edit import format_scalar
 from slurmray.spec.job_spec import JobSpec
 
@@ -48,14 +49,16 @@ def write_lines(draft: Draft, numbers: Iterable[int]) -> str:
 
 
 def _reasons(draft: Draft, notes: Notes) -> str:
-    became = [clean(draft.hide(name)) for name in notes.became]
+    became = ", ".join(notes.became)
+    remarks = [f"became {became}"] * bool(became and notes.looks) + notes.remarks
     if notes.looks:
-        also = f" (became {', '.join(became)})" if became else ""
-        return clean(draft.hide("; ".join(notes.looks))) + also
-    if became:
-        return f"became {', '.join(became)}"
-    reasons = [reason for reason in notes.skipped if reason != "structure of the script"] or notes.skipped
-    return f"not needed because: {clean(draft.hide('; '.join(reasons)))}"
+        text = "; ".join(notes.looks)
+    elif became:
+        text = f"became {became}"
+    else:
+        reasons = [reason for reason in notes.skipped if reason != STRUCTURE] or [STRUCTURE]
+        text = f"not needed because: {'; '.join(reasons)}"
+    return clean(draft.hide(text + (f" ({'; '.join(remarks)})" if remarks else "")))
 
 
 def _runs(draft: Draft, numbers: Sequence[int]) -> Iterator[tuple[int, int, Notes]]:

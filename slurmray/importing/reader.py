@@ -8,6 +8,7 @@ from typing import Protocol
 
 from slurmray.importing.draft import TooLargeError
 from slurmray.importing.expansion import Variables
+from slurmray.importing.known import STRUCTURE
 from slurmray.importing.syntax_tree import BashSyntaxError, Node, parse
 from slurmray.importing.words import Kind, Part, Word
 
@@ -160,6 +161,7 @@ class Reader:
             raise TooLargeError
         name = words[0].constant
         if name in self.functions:
+            self.variables.own_arguments.discard(lines[0])
             self._call(name, lines, context)
             return
         if name == "trap":
@@ -173,8 +175,13 @@ class Reader:
         if name == "printf" and len(words) > 2 and words[1].constant == "-v":
             self._assign_read(words[2:3], words[-1], lines)
             return
-        made = Command(words, assignments, lines[0], lines[-1], document, reads, writes)
+        made = Command(words, assignments, lines[0], self._end(node, lines[-1]), document, reads, writes)
         self.handler.handle_command(made, replace(context, prefix=self.prefix), self)
+
+    def _end(self, node: Node, line: int) -> int:
+        """Return the last line of a statement, with its here-documents."""
+        documents = [each["Hdoc"] for each in node.get("Redirs") or [] if each.get("Hdoc")]
+        return max([line, *map(self.variables.last_line, documents)])
 
     def _redirections(self, node: Node, line: int) -> tuple[Word | None, Word | None, Word | None]:
         """Return the here-document, and the files of standard input and output."""
@@ -200,8 +207,9 @@ class Reader:
         if name in self.called or self.budget["calls"] < 0:
             return
         self.called.add(name)
-        body = self.functions[name]["Body"]
-        self._statement(body, context)
+        self.variables.calls += 1
+        self._statement(self.functions[name]["Body"], context)
+        self.variables.calls -= 1
 
     def _assign_read(self, words: list[Word], source: Word | None, lines: list[int]) -> None:
         """Remember that a command sets variables, to something of `source`."""
@@ -314,7 +322,7 @@ class Reader:
             self._statements(branch.get("Then") or [], replace(context, is_conditional=True))
             branch = branch.get("Else")
             if branch:
-                self.handler.skip([self.variables.line(branch)], "structure of the script")
+                self.handler.skip([self.variables.line(branch)], STRUCTURE)
         self._skip_structure(node)
 
     def _missing_path(self, command: Node) -> Word | None:
@@ -364,6 +372,9 @@ class Reader:
 
     def _read_caseclause(self, node: Node, command: Node, context: Context) -> None:
         for item in command.get("Items") or []:
+            first = self.variables.line(item["Patterns"][0])
+            last = self.variables.last_line(item) if item.get("End") else first
+            self.handler.skip(list(range(first, last + 1)), STRUCTURE)
             self._statements(item.get("Stmts") or [], replace(context, is_conditional=True))
         self._skip_structure(node)
 
@@ -393,7 +404,7 @@ class Reader:
     def _skip_structure(self, node: Node) -> None:
         """Note the first and the last line of a statement around others."""
         lines = self._lines(node)
-        self.handler.skip([lines[0], lines[-1]], "structure of the script")
+        self.handler.skip([lines[0], lines[-1]], STRUCTURE)
 
 
 def _kind_of(words: list[Word]) -> Kind:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from slurmray.errors import UsageError
 # several are possible.
 Node: TypeAlias = dict[str, Any]
 
-_MAX_TREE = 64 << 20  # bytes; it grows with the square of the nesting
+_MAX_TREE = 64 << 20  # bytes
+_MAX_MEMORY = 2 << 30  # Go itself reserves half of it
+_TOO_DEEP = "1:1: too long or nested too deeply; write a job spec by hand"
 
 
 class BashSyntaxError(Exception):
@@ -43,6 +46,8 @@ def parse(parser: str, text: bytes) -> Node:
         [parser, "--to-json", "--language-dialect", "bash"], stderr=subprocess.STDOUT
     )
     assert process.stdin and process.stdout  # noqa: S101 - both are pipes
+    # Before it gets the text: its output, and its memory, grow with the square of the nesting.
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (_MAX_MEMORY, _MAX_MEMORY))
     with process:
         with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
             stdin.write(text)
@@ -50,15 +55,13 @@ def parse(parser: str, text: bytes) -> Node:
         if len(output) > _MAX_TREE:
             process.kill()
     if len(output) > _MAX_TREE:
-        raise BashSyntaxError("1:1: nested too deeply; write a job spec by hand")
+        raise BashSyntaxError(_TOO_DEEP)
     if process.returncode:
         line = output.decode(errors="replace").partition("\n")[0]
         match = re.fullmatch(r"(?:<standard input>:)?([0-9]+:[0-9]+): (.*)", line)
-        raise BashSyntaxError(
-            f"{match[1]}: not valid bash: {match[2]}" if match else f"1:1: shfmt failed: {line}"
-        )
+        raise BashSyntaxError(f"{match[1]}: not valid bash: {match[2]}" if match else _TOO_DEEP)
     try:
         tree: Node = json.loads(output)
     except RecursionError:
-        raise BashSyntaxError("1:1: nested too deeply; write a job spec by hand") from None
+        raise BashSyntaxError(_TOO_DEEP) from None
     return tree

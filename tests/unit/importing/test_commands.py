@@ -437,3 +437,53 @@ def test_a_loop_that_waits_for_a_service(loop: str) -> None:
 def test_an_activation_for_ray_alone() -> None:
     script = "docker run -d --name c img bash\ndocker exec c bash -c '. /v/bin/activate; ray start --head'\n"
     assert looks(f"{script}docker exec c {TRAINER}\n") == [2]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ('python train.py "$@"', [1]),
+        ("ARGS=($@)\npython train.py ${ARGS[@]}", [1]),
+        ('main() {\n  python train.py\n}\nmain "$@"', []),
+        ('log() {\n  echo "$@"\n}\nlog hi\npython train.py', []),
+    ],
+)
+def test_the_script_s_own_arguments(script: str, expected: list[int]) -> None:
+    assert run(script)["run"] == ["python", "train.py"]
+    assert looks(script) == expected
+
+
+def test_default_values_are_remarks() -> None:
+    script = "export LR=${LR:-1e-6}\npython train.py --lr $LR\n"
+    made = import_text(script)
+    assert verdicts(made.text)[1] == "became env.LR (LR: its default, not your environment)"
+    assert (fields(script)["env"], fields(script)["run"][-1]) == ({"LR": "1e-6"}, "1e-6")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [
+        ("--input_key", False),
+        ("--label-key", False),
+        ("--max-token", False),
+        ("--hf-token", True),
+        ("--key.api_key", True),
+    ],
+)
+def test_options_with_secrets(name: str, is_secret: bool) -> None:
+    assert run(f"python train.py {name} valueofit")["run"][-1] == ("..." if is_secret else "valueofit")
+
+
+@pytest.mark.parametrize("last", ["chmod +x a.sh", "touch done", "cp -r out /results"])
+def test_what_only_handles_files_is_no_trainer(last: str) -> None:
+    assert run("python my_program.py", last)["run"] == ["python", "my_program.py"]
+    assert looks(f"python my_program.py\n{last}\n") == [2]
+
+
+def test_cases_and_local_variables() -> None:
+    script = 'case "$1" in\n  a|b)\n    X=1\n    ;;\n  *) ;;\nesac\nY=2\nunset Y IFS\npython train.py\n'
+    assert looks(script) == []
+
+
+def test_lines_of_a_here_document_before_another_redirection() -> None:
+    assert looks("cat <<EOF >$DIR/x.sh\na\nb\nEOF\npython train.py\n") == [1, 2, 3, 4]

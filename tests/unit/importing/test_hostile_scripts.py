@@ -46,6 +46,7 @@ def test_one_clear_line(raw: bytes, message: str) -> None:
     "text",
     [
         "( " * 20000 + "x" + " )" * 20000,
+        "x && " * 40000 + "x",
         "{ " * 3000 + "x;" + " };" * 3000,
         "if x; then " * 500 + "y; " + "fi; " * 500,
         'echo "$(' * 300 + "x" + ')"' * 300,
@@ -102,6 +103,8 @@ def test_nothing_of_the_script_runs(text: str, current_folder: Path) -> None:
         "python train.py +trainer.wandb_api_key={}",
         "export https_proxy=http://me:{}@proxy:3128",
         "pip install --index-url https://me:{}@host/simple x",
+        "docker run img bash -c 'pip install --index-url https://me:{}@host/simple x; python train.py'",
+        "python train.py --data https://me:{}@host/x",
         "unknown_program --password {}",
         'ray job submit --runtime-env-json=\'{{"env_vars": {{"API_KEY": "{}"}}}}\' -- python train.py',
         'if [ -z "$X" ]; then export X_TOKEN={}; fi\npython train.py',
