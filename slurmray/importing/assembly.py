@@ -11,7 +11,7 @@ from slurmray.importing.directives import count_gpus
 from slurmray.importing.draft import Draft
 from slurmray.importing.importer import Importer
 from slurmray.importing.known import FILES
-from slurmray.importing.trainers import NUMBERS, find_preset, looks_like_trainer
+from slurmray.importing.trainers import NUMBERS, divides_nodes, find_preset, looks_like_trainer
 from slurmray.importing.words import Part, Word, bash_source
 from slurmray.spec.runtimes import RUNTIMES
 
@@ -20,6 +20,7 @@ _KNOWN_VARIABLES = {
     *("HOME", "PWD", "USER", "LOGNAME", "PATH", "RANDOM", "UID", "SECONDS"),
     *("NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "RAY_ADDRESS"),
 }
+_SLURMS_NUMBERS = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE")
 _END = "END_OF_DOCUMENT"
 _MAX_LINE = 100  # characters of a command, above which each argument gets a line
 
@@ -279,36 +280,32 @@ def _is_filled_in(draft: Draft, line: int) -> bool:
 
 def _leave_out_numbers(draft: Draft, program: Program, preset: str) -> None:
     """Leave out the numbers of nodes and GPUs that the preset adds; a text for bash gets variables."""
+    nodes_names, gpus_names = NUMBERS.get(preset, ((), ()))
     nodes = draft.get("slurm.nodes") or "1"
     gpus = count_gpus(draft) or draft.get("ray.gpus_per_node")
-    kept = []
-    names = NUMBERS.get(preset, ((), ()))
-    others = [word for word in program.words if word.partition("=")[0] not in names[0] + names[1]]
+    numbers = {**dict.fromkeys(nodes_names, nodes), **dict.fromkeys(gpus_names, gpus)}
+    if divides_nodes(program.text):
+        return
+    others = [word for word in program.words if word.partition("=")[0] not in numbers]
     is_text = bool(program.context.prefix) or any(word.constant is None for word in others)
-    has_pools = any(
-        "enable_resource_pool=" in word.beginning or ".colocated.enabled=" in word.beginning
-        for word in others
-    )
+    kept = []
     for word in program.words:
         name, value = word.partition("=")
-        number = nodes if name in names[0] else gpus if name in names[1] else None
-        text = value.constant if value is not None else None
-        is_number = (name in names[0] or name in names[1]) and value is not None
-        is_slurms = (
-            is_number and value is not None and all(each.startswith("SLURM_") for each in value.variables)
-        )
-        if not is_number or has_pools or not (_same_number(text, number) or (text is None and is_slurms)):
+        if name not in numbers or value is None or not _is_number_of_job(value, numbers[name]):
             kept.append(word)
         elif is_text:
-            variable = "NNODES" if name in names[0] else "GPUS_PER_NODE"
+            variable = "NNODES" if name in nodes_names else "GPUS_PER_NODE"
             kept.append(Word((Part(f"{name}="), Part(variable, "variable")), word.line))
         else:
             draft.became("preset", [word.line], ("preset",))
     program.words = kept
 
 
-def _same_number(text: str | None, number: str | None) -> bool:
-    return text is not None and number is not None and text.rpartition(":")[2] == number
+def _is_number_of_job(value: Word, number: str | None) -> bool:
+    """Whether a value is the job's number, or a variable of Slurm that has it."""
+    if value.constant is not None:
+        return number is not None and value.constant.rpartition(":")[2] == number
+    return any(map(value.is_variable, _SLURMS_NUMBERS))
 
 
 def _choose_name(program: Program, items: list[dict[str, Any]]) -> str:

@@ -19,7 +19,7 @@ START_FLAGS = {
         "-v",
         "--verbose",
     ),
-    *("--no-redirect-output", "--no-redirect-worker-output", "--enable-object-reconstruction", "--symmetric"),
+    *("--no-redirect-output", "--no-redirect-worker-output", "--enable-object-reconstruction"),
 }
 SUBMIT_FLAGS = {"--no-wait", "--no-verify", "-v", "--verbose", "--follow"}
 _ADDRESS = "slurmray finds the head node, and gives Ray its address"

@@ -80,7 +80,10 @@ class Word:
         constant = self.constant
         if constant is not None:
             return shlex.quote(constant)
-        text = "".join(f'"{text}"' if quoted else text for text, quoted in self._pieces())
+        text = "".join(
+            f'"{text}"' if quoted and not re.fullmatch(r"[\w@%+=:,./-]+", text, re.ASCII) else text
+            for text, quoted in self._pieces()
+        )
         return re.sub(r"(?<!\\)\$\{(\w+)\}(?!\w)", r"$\1", text)
 
     @property

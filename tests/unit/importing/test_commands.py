@@ -252,12 +252,21 @@ def test_a_service_in_a_container_of_its_own() -> None:
         ("trainer.nnodes=2 trainer.n_gpus_per_node=$SLURM_GPUS_PER_NODE", []),
         ("trainer.nnodes=3", ["trainer.nnodes=3"]),
         ("trainer.nnodes=2 reward_model.enable_resource_pool=True", None),
+        ("trainer.nnodes=2 actor_rollout_ref.rollout.nnodes=1", None),
+        ("trainer.n_gpus_per_node=$SLURM_GPUS_ON_NODE", []),
     ],
 )
 def test_numbers_that_the_preset_adds(line: str, kept: list[str] | None) -> None:
     """A number that is not the job's stays, and the preset's check reports it."""
     made = run("#SBATCH -N 2 --gpus-per-node=8", f"python3 -m verl.trainer.main_ppo {line}")
     assert made["run"][3:] == (line.split() if kept is None else kept)
+
+
+def test_a_number_that_a_command_prints() -> None:
+    made = run(
+        "#SBATCH -N 2 --gpus-per-node=8", "python3 -m verl.trainer.main_ppo trainer.nnodes=$(wc -l <h)"
+    )
+    assert made["run"] == "python3 -m verl.trainer.main_ppo trainer.nnodes=$(wc -l <h)"
 
 
 @pytest.mark.parametrize(
