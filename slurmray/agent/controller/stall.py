@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     from ..wire.settings import Watch
     from .decisions import Actions
 
-IDLE = 2  # %: below that utilization a GPU does nothing
 # CPUs of a node that are busy where it compiles, loads or writes. Ray itself needs less.
 BUSY_CORES = 0.8
-# A kernel of NCCL that waits keeps its GPU at 100 % and far below its power: H100 and H200 at about a third.
-SPINNING, LOW_POWER = 90, 60  # %
 STEADY = 15  # W: by how much the power of a waiting GPU changes
 EVIDENCE_WAIT = 40.0  # seconds for the nodes to collect what they can
 ANSWER_WAIT = 60.0  # seconds without an answer after which a file system, not the trainer, is stalled
@@ -73,7 +70,7 @@ class StallWatch:
 
     def on_sample(self, node: str, use: "messages.Use", now: float) -> None:
         """Note a sample of a node. Without GPUs it shows nothing."""
-        if "gpu" not in use:
+        if not use.get("gpus"):
             return
         still = self._judge(node, use)
         if still:
@@ -134,12 +131,15 @@ class StallWatch:
 
     def _judge(self, node: str, use: "messages.Use") -> str:
         """What the GPUs of a node do, if that is no work; "" if it may be."""
-        if use["gpu"] <= IDLE:
-            return "idle" if use.get("cores", 0.0) < BUSY_CORES else ""
-        if use["lowest"] < SPINNING or "power" not in use or use.get("power_share", 100) > LOW_POWER:
+        idle, waiting = use.get("idle", 0), use.get("waiting", 0)
+        if idle + waiting < use.get("gpus", 1):
             return ""
-        before = self._powers.setdefault(node, use["power"])
-        return "busy, but at a steady low power" if abs(use["power"] - before) <= STEADY else ""
+        if not waiting:
+            return "idle" if use.get("cores", 0.0) < BUSY_CORES else ""
+        before = self._powers.setdefault(node, use.get("power", 0))
+        if abs(use.get("power", 0) - before) > STEADY:
+            return ""
+        return "busy at a steady low power" + (", or idle" if idle else "")
 
     def _move(self, now: float) -> None:
         if self._since is not None:

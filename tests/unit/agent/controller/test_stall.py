@@ -13,10 +13,11 @@ from slurmray.agent.controller.stall import describe_stacks
 from ..simulation import Cluster
 
 MINUTE = 60
-# An H100 in a collective operation that one rank has not joined: 100 % and about a third of its power.
-WAITING = {"gpu": 100, "lowest": 100, "idlest": 0, "power": 232, "power_share": 33, "cores": 9.0}
-WORKING = {"gpu": 97, "lowest": 90, "idlest": 3, "power": 610, "power_share": 87, "cores": 12.0}
-IDLE = {"gpu": 0, "lowest": 0, "idlest": 0, "power": 118, "power_share": 17, "cores": 0.3}
+WAITING = {"gpus": 8, "idle": 0, "waiting": 8, "power": 152, "cores": 9.0}
+# As in github.com/NVIDIA/nccl/issues/1550: some wait in a collective operation for others.
+PARTLY = {"gpus": 8, "idle": 6, "waiting": 2, "power": 138, "cores": 9.0}
+WORKING = {"gpus": 8, "idle": 0, "waiting": 0, "power": 610, "cores": 12.0}
+IDLE = {"gpus": 8, "idle": 8, "waiting": 0, "power": 118, "cores": 0.3}
 
 
 def train(action: str = "report", progress: str = "", **settings: Any) -> Cluster:
@@ -53,8 +54,8 @@ def stalls(cluster: Cluster) -> list[dict[str, Any]]:
 def test_all_wait_for_one() -> None:
     cluster = train()
     assert not watch(cluster, 60, lambda _, __: WORKING)
-    assert not watch(cluster, 29, lambda node, _: IDLE if node == "node2" else WAITING)
-    assert watch(cluster, 3, lambda node, _: IDLE if node == "node2" else WAITING)
+    assert not watch(cluster, 29, lambda node, _: PARTLY if node == "node2" else WAITING)
+    assert watch(cluster, 3, lambda node, _: PARTLY if node == "node2" else WAITING)
     for number in range(4):
         place = "load (serialization.py:12)" if number == 2 else "all_reduce (distributed_c10d.py:2810)"
         row = [f"rank {number}", place]
@@ -66,7 +67,8 @@ def test_all_wait_for_one() -> None:
     (stall,) = stalls(cluster)
     assert stall["folder"] == "/r/logs/stall-1"
     assert stall["text"] == (
-        "no output for 30 min; GPUs of node1, node3: busy, but at a steady low power; of node2: idle; "
+        "no output for 30 min; GPUs of node1, node3: busy at a steady low power; "
+        "of node2: busy at a steady low power, or idle; "
         "3 of 4 processes are in all_reduce, rank 2 on node2 is in load (serialization.py:12)"
     )
     assert not cluster.wait(60), "the job goes on"
@@ -88,14 +90,13 @@ def test_a_node_that_sends_no_evidence() -> None:
     [
         pytest.param(lambda *_: {**IDLE, "cores": 3.8}, None, id="compiles"),
         pytest.param(lambda *_: {**IDLE, "cores": 1.0}, None, id="writes a checkpoint"),
-        pytest.param(lambda _, now: {**WORKING, "gpu": 40 + now // 30 % 9}, None, id="evaluates"),
+        pytest.param(lambda *_: WORKING, None, id="evaluates"),
         pytest.param(lambda _, now: {**WAITING, "power": 232 + now // 30 % 7 * 9}, None, id="changing power"),
-        pytest.param(lambda *_: {**WAITING, "power_share": 70}, None, id="steady high power"),
+        pytest.param(lambda *_: {**WAITING, "waiting": 7}, None, id="one GPU works"),
         pytest.param(lambda node, _: WORKING if node == "node3" else IDLE, None, id="one node works"),
         pytest.param(lambda *_: IDLE, lambda now: int(now // (20 * MINUTE)), id="prints now and then"),
         pytest.param(lambda *_: {"cores": 0.1, "memory": 7}, None, id="no GPUs"),
         pytest.param(lambda *_: {"error": "nvidia-smi does not answer"}, None, id="no samples of GPUs"),
-        pytest.param(lambda *_: {"gpu": 100, "lowest": 100, "idlest": 0}, None, id="unknown power"),
     ],
 )
 def test_no_stall(use: Any, output: Any) -> None:
