@@ -36,6 +36,6 @@ IN_CONTAINER = {
     "ray-job": "ray_job",
     "check": "check_cluster",
     "gpus": "cuda",
-    "evidence": "evidence",
+    "stacks": "stacks",
     "ready": "readiness_check",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -40,6 +41,7 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
       slurmray status 1234 --json | jq -r .phase
     """
     from slurmray.cli.terminal import REFRESH, check_watch, job_argument, print_json
+    from slurmray.errors import SlurmrayError
     from slurmray.slurm.states import FINAL
 
     check_watch("status", watch=watch, is_json=is_json)
@@ -54,7 +56,10 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
             for line in _lines(snapshot, chosen_job.host.name, is_remembered=run.nodes > 0):
                 click.echo(line)
             if snapshot.usage:
-                for line in _use(snapshot.usage, chosen_job.logs(last=_LOG_END)):
+                log = ""
+                with suppress(SlurmrayError):  # it may be readable on the node only
+                    log = chosen_job.logs(last=_LOG_END)
+                for line in _use(snapshot.usage, log):
                     click.echo(line)
         if not watch or snapshot.state in FINAL:
             return

@@ -233,8 +233,8 @@ class ContainerProcess:
         if context.is_head:
             env = dict(variables.collect(variables.ATTACHED, context))
         pids = map(str, sorted(process_tree.descendants()))
-        argv = [*context.program("evidence"), context.name, str(message["number"]), *pids]
-        context.children.spawn("evidence", argv, env, 1)
+        argv = [*context.program("stacks"), context.name, str(message["number"]), *pids]
+        context.children.spawn("stacks", argv, env, 1)
 
     def choose_address(self, family: str) -> str:
         """Choose the address of this node. family: as `network.family`."""
@@ -263,7 +263,7 @@ class ContainerProcess:
             self.ray.ended(code)
         elif role == "probe":
             self.head.probe_ended(code)
-        elif role == "evidence":
+        elif role == "stacks":
             pass
         elif role == "trainer":
             self.trainer.ended(code)

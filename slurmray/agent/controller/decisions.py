@@ -388,10 +388,9 @@ class Controller:
 
     def _on_heartbeat(self, node: str, message: "messages.NodeHeartbeat", now: float) -> None:
         self.nodes[node].field = message.get("field") or ""
-        if message.get("use"):
+        if message.get("use") and node in self.job["nodes"]:  # spare ones only wait
             self.usage.record(node, message["use"], now)
-            if node in self.job["nodes"]:  # spare ones only wait
-                self.stall.on_sample(node, message["use"], now)
+            self.stall.on_sample(node, message["use"], now)
 
     def _on_stacks(self, node: str, message: "messages.Stacks", _now: float) -> None:
         self.stall.on_stacks(node, message)

@@ -32,14 +32,16 @@ def collect(node: "NodeApi", number: int) -> None:
 
 def _from_container(node: "NodeApi", path: str) -> bytes:
     due = time.monotonic() + CONTAINER_WAIT
-    while time.monotonic() < due and not node.mail.is_stopped:
+    while True:
+        is_last = node.mail.is_stopped or time.monotonic() > due
         try:
             # Any program in the container can make it: no link, nothing that blocks.
             source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
-            time.sleep(0.5)
+            if is_last:
+                return b"== the container process has sent nothing\n"
+            time.sleep(0.2)
             continue
         with open(source, "rb") as file:
             is_regular = stat.S_ISREG(os.fstat(source).st_mode)
             return file.read(MAX_SIZE) if is_regular else b""
-    return b"== the container process has sent nothing\n"

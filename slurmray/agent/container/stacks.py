@@ -1,6 +1,6 @@
-"""Evidence about a stalled trainer on one node: the stacks of its Python processes, and what Ray shows.
+"""The stacks of a stalled trainer's Python processes on one node, and what Ray shows.
 
-Role `evidence`, with the arguments NODE NUMBER PID...: this node, of which stall, and descendants of the
+Role `stacks`, with the arguments NODE NUMBER PID...: this node, of which stall, and descendants of the
 container process. Where RAY_ADDRESS is set, as on the head node, `ray status` follows the stacks. The text
 goes to evidence-NUMBER.txt in the job's folder. For each process that does not wait for others, the function
 that it is in goes to the controller.
@@ -20,7 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
 
-ROLE = "evidence"
 MOST = 32  # processes of a node
 TIMEOUT = 5.0  # seconds for the stacks of a process
 STATUS_TIMEOUT = 10.0
@@ -31,7 +30,7 @@ MAX_NAME, MAX_PLACE = 60, 100  # characters
 OF_RAY = re.compile(
     r"^ray::(IDLE|DashboardAgent|RuntimeEnvAgent|SPILL|RESTORE)|^ray-dashboard|-m ray\.util\.client"
     r"|/ray/(dashboard|autoscaler|_private|core)/|multiprocessing\.(resource_tracker|forkserver) "
-    r"|/agent (ray|container|guard|probe|evidence)\b"
+    r"|/agent (ray|container|guard|probe|stacks)\b"
 )
 # Files of Python and PyTorch whose functions wait, or call others.
 WAITING = re.compile(

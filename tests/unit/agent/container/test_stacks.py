@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent.container.evidence import find_place
+from slurmray.agent.container.stacks import find_place
 
 from ..containers import write_agent
 
@@ -75,7 +75,7 @@ def run(folder: Path, *pids: int, path: str) -> tuple[str, list[dict[str, object
     """Run the role; return the evidence, and its messages."""
     write_agent(folder)
     done = subprocess.run(
-        [sys.executable, str(folder / "agent"), "evidence", "node1", "3", *map(str, pids)],
+        [sys.executable, str(folder / "agent"), "stacks", "node1", "3", *map(str, pids)],
         capture_output=True,
         text=True,
         check=True,
