@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from slurmray.importing.calls import Program, is_log
-from slurmray.importing.directives import count_gpus
 from slurmray.importing.draft import Draft
 from slurmray.importing.importer import Importer
 from slurmray.importing.known import FILES
+from slurmray.importing.sbatch_lines import count_gpus
 from slurmray.importing.trainers import NUMBERS, divides_nodes, find_preset, looks_like_trainer
 from slurmray.importing.words import Part, Word, bash_source
 from slurmray.spec.runtimes import RUNTIMES

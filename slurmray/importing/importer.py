@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from slurmray.importing import known
 from slurmray.importing.calls import Call, Program, is_log
-from slurmray.importing.containers import (
+from slurmray.importing.container_options import (
     APPTAINER_FLAGS,
     APPTAINERS,
     BUILD_FLAGS,
@@ -17,7 +17,7 @@ from slurmray.importing.containers import (
     Containers,
 )
 from slurmray.importing.draft import HIDDEN, Draft
-from slurmray.importing.environment import Environment
+from slurmray.importing.exports import Environment
 from slurmray.importing.options import Option, split_options
 from slurmray.importing.ray_options import SUBMIT_FLAGS, RayOptions
 from slurmray.importing.reader import Command, Context, Reader

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.importing.assembly import assemble
-from slurmray.importing.directives import count_gpus, read_directives
 from slurmray.importing.draft import Draft, TooLargeError
-from slurmray.importing.expansion import Variables
+from slurmray.importing.draft_text import clean, write_fields, write_lines, write_looks
 from slurmray.importing.importer import Importer
-from slurmray.importing.output import clean, write_fields, write_lines, write_looks
 from slurmray.importing.reader import Context, Reader
+from slurmray.importing.sbatch_lines import count_gpus, read_directives
+from slurmray.importing.shell_expansion import Variables
 from slurmray.importing.syntax_tree import BashSyntaxError, find_parser, parse
 from slurmray.importing.words import constant
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from slurmray.importing.draft import TooLargeError
-from slurmray.importing.expansion import Variables
 from slurmray.importing.known import STRUCTURE
+from slurmray.importing.shell_expansion import Variables
 from slurmray.importing.syntax_tree import BashSyntaxError, Node, parse
 from slurmray.importing.words import Kind, Part, Word
 

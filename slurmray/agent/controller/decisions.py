@@ -10,9 +10,9 @@ from .. import heartbeat, signals
 from . import findings, message_check, state
 from .bring_up import BringUp
 from .host_list import and_names, host_list, names
+from .node_usage import Usage
 from .outcome import Failure
 from .stall import StallWatch
-from .usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.importing.directives import split_directive
+from slurmray.importing.sbatch_lines import split_directive
 from slurmray.loading.load import load_plan
 from tests.unit.importing.scripts import TRAINER, fields, import_text, looks
 

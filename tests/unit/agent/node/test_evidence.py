@@ -31,7 +31,9 @@ def collected(node: FakeNode) -> str:
 
 def test_gpus_and_stacks(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     file = Path(node.inside, "evidence-2.txt")
-    monkeypatch.setattr(evidence.time, "sleep", lambda _: file.write_text("== rank 7\nstacks\n"))
+    monkeypatch.setattr(
+        "slurmray.agent.node.evidence.time.sleep", lambda _: file.write_text("== rank 7\nstacks\n")
+    )
     assert collected(node) == "== nvidia-smi\nthe table of GPUs\n\n== rank 7\nstacks\n", "it waits for them"
 
 
