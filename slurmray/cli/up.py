@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # In place of the trainer. It exits with 0 at the time limit, whatever stop.signal is.
 _WAIT = "trap 'exit 0' HUP INT QUIT TERM USR1 USR2; while :; do sleep 3600 & wait $!; done"
 _TRAINER_ONLY = ("preset", "launch", "ray.runtime_env")  # fields that go with a trainer
+_MAY_IDLE = (("watch.action", "report"), ("watch.stall", "0"))  # while nobody uses it
 
 
 @click.command(options_metavar="[JOB.yaml] [OPTIONS]")
@@ -37,7 +38,7 @@ def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str,
     from slurmray.cli.submit import follow_job
 
     without = [(field, "null") for field in _TRAINER_ONLY]
-    rendered = render_job(job, [*given(settings, flags), *without], ["sh", "-c", _WAIT])
+    rendered = render_job(job, [*given(settings, flags), *without, *_MAY_IDLE], ["sh", "-c", _WAIT])
     rendered.require_variables()
     submitted = rendered.submit()
     click.echo(f"submitted job {submitted.id}, {rendered.spec.name}: {rendered.resources}", err=True)

@@ -1,0 +1,32 @@
+"""slurmray up: a cluster without a trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurmray.cli.rendered import Rendered
+from slurmray.errors import SlurmError
+from slurmray.spec.job_spec import JobSpec
+
+from .command_line import main
+
+
+def test_a_cluster_that_nobody_uses_is_not_stalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[JobSpec] = []
+
+    def submit(rendered: Rendered) -> None:
+        seen.append(rendered.spec)
+        raise SlurmError("no Slurm here")
+
+    monkeypatch.setattr(Rendered, "submit", submit)
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "watch: {action: end, stall: 5m}\npreset: verl\nrun: [python3, -m, verl.trainer.main_ppo]\n"
+    )
+    assert main(["up", str(job)], capsys)[2] == "no Slurm here\n"
+    (spec,) = seen
+    assert (spec.watch.stall, spec.watch.action, spec.preset) == (0, "report", None)
