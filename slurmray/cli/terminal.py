@@ -61,7 +61,7 @@ def styled(text: str, color: str) -> str:
 def paragraph(text: str) -> None:
     """Print a paragraph, in lines that the terminal does not break."""
     text = printable(" ".join(text.split()))
-    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
+    width = min(_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _WIDTH
     click.echo(
         textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
     )

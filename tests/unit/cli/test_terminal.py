@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import click
+import pytest
 
 from slurmray import history
-from slurmray.cli.terminal import complete_job
+from slurmray.cli.terminal import complete_job, paragraph
 
 
 def test_jobs_are_completed_by_id_and_name() -> None:
@@ -20,3 +21,15 @@ def test_jobs_are_completed_by_id_and_name() -> None:
     assert values("") == ["12", "13", "14", "eval", "verl"]
     assert values("1") == ["12", "13", "14"]
     assert values("ve") == ["verl"]
+
+
+def test_a_paragraph_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pipe has no width, whatever COLUMNS has."""
+    monkeypatch.setenv("COLUMNS", "60")
+    paragraph("word " * 30)
+    assert max(map(len, capsys.readouterr().out.splitlines())) in range(95, 101)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    paragraph("word " * 30)
+    assert max(map(len, capsys.readouterr().out.splitlines())) in range(55, 61)

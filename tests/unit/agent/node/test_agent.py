@@ -270,6 +270,7 @@ def test_slurm_s_signal_gives_the_trainer_its_grace_period(nodes: list[NodeProce
     node = start(nodes, tmp_path, "stop")
     node.send_job()
     node.wait_for("phase", text="up")
+    node.container_log('"type":"node"')  # the agent knows the container from then on
     node.process.send_signal(signal.SIGTERM)
     node.wait_for("stop_requested")
     assert '"seconds":5' in node.container_log('"type":"stop"')
