@@ -34,9 +34,7 @@ def find_parser() -> str:
     folders = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     parser = shutil.which("shfmt", path=os.pathsep.join(folders))
     if parser is None:
-        raise UsageError(
-            "slurmray init --from needs shfmt, a parser of bash: pip install 'slurmray-launcher[init]'"
-        )
+        raise UsageError("slurmray init --from needs shfmt, a parser of bash: pip install shfmt-py")
     return parser
 
 

@@ -142,5 +142,5 @@ def test_the_name_of_the_script_is_data() -> None:
 
 def test_without_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    with pytest.raises(UsageError, match=r"needs shfmt.*: pip install 'slurmray-launcher\[init\]'$"):
+    with pytest.raises(UsageError, match=r"needs shfmt.*: pip install shfmt-py$"):
         import_text(TRAINER)
