@@ -27,8 +27,8 @@ def follow(
 ) -> End | None:
     """Pass the job's log to `write` until the job has ended; return how.
 
-    That is when Slurm says so, or earlier: a job whose trainer and nodes have ended may be COMPLETING for
-    minutes, until the epilog of the site has run and a node that is lost is down.
+    It has ended when it is in a final state of Slurm, or earlier: a job whose trainer and nodes have ended
+    may be COMPLETING for minutes, until the epilog of the site has run and a node that is lost is down.
 
     notice: gets one line when the job waits for another reason than before. is_enough: None is returned once
     it is true of the job's events. Errors as for Job.wait.

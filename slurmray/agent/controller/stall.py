@@ -1,7 +1,7 @@
 """Finds out that a trainer no longer gets anywhere, and what its processes wait for.
 
-Without I/O. docs/guides/watching.md describes it to users. False alarms are worse than late ones: whatever
-moves, anywhere in the job, begins the time anew.
+Without I/O. docs/guides/watching.md describes it to users. A false alarm is worse than a late one: any sign
+of work, on any node, restarts the count of seconds.
 """
 
 import collections
@@ -131,7 +131,7 @@ class StallWatch:
 
     def _judge(self, node: str, use: "messages.Use") -> str:
         """What the GPUs of a node do, if that is no work; "" if it may be."""
-        idle, waiting = use.get("idle", 0), use.get("waiting", 0)
+        idle, waiting = use.get("idle_gpus", 0), use.get("waiting_gpus", 0)
         if idle + waiting < use.get("gpus", 1):
             return ""
         if not waiting:

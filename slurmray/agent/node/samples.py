@@ -126,9 +126,9 @@ def _gpu_use(gpus: "List[Gpu]") -> "messages.Use":
     shares = _shares(gpus, "power", "power_limit")
     if utilization:
         use["gpus"] = len(utilization)
-        use["idle"] = sum(value <= IDLE for value in utilization.values())
+        use["idle_gpus"] = sum(value <= IDLE for value in utilization.values())
         busy = [place for place, value in utilization.items() if value >= BUSY]
-        use["waiting"] = sum(shares.get(place, 100) <= LOW for place in busy)
+        use["waiting_gpus"] = sum(shares.get(place, 100) <= LOW for place in busy)
     slowed = [place for place, bits in _values(gpus, "throttle").items() if bits & gpu_samples.SLOWDOWN]
     if slowed:
         use["slowed"] = slowed[0]

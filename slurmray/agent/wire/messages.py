@@ -21,8 +21,10 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         gpu_memory: NotRequired[int]  # mean use of the GPUs' memory, %
         power: NotRequired[int]  # mean of the GPUs, W
         gpus: NotRequired[int]  # how many have samples
-        idle: NotRequired[int]  # how many of these do nothing
-        waiting: NotRequired[int]  # how many are busy at a low power, as where NCCL waits for other ranks
+        idle_gpus: NotRequired[int]  # how many of these do nothing
+        waiting_gpus: NotRequired[
+            int
+        ]  # how many are busy at a low power, as where NCCL waits for other ranks
         slowed: NotRequired[int]  # a GPU whose hardware has lowered its clock
         cores: NotRequired[float]  # CPUs that the job uses
         memory: NotRequired[int]  # of the job, MiB

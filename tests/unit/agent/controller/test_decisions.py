@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent.controller.message_check import USE
+
 from ..simulation import FOLDER, Cluster
 
 
@@ -159,11 +161,13 @@ def test_what_the_nodes_use() -> None:
     assert not cluster.wait(60)
     assert cluster.usage == {}, "there are no samples of nodes that train"
     for _ in range(3):
-        cluster.receive("node1", "heartbeat", doing="", use={"gpu": 90, "lowest": 80, "idlest": 0})
+        cluster.receive(
+            "node1", "heartbeat", doing="", use={"gpu": 90, "lowest": 80, "idlest": 0, "idle_gpus": 0}
+        )
         cluster.receive("node2", "heartbeat", doing="", use={"gpu": 50, "lowest": 0, "idlest": 1})
         cluster.receive("node3", "heartbeat", doing="", use={"cores": 1.5})
         assert not cluster.wait(30)
-    assert cluster.usage["node1"] == {"gpu": 90, "lowest": 80, "idlest": 0, "age": 5}
+    assert cluster.usage["node1"] == {"gpu": 90, "lowest": 80, "idlest": 0, "idle_gpus": 0, "age": 5}
     assert cluster.usage["node2"] == {"gpu": 50, "lowest": 0, "idlest": 1, "age": 5, "idle": 65}
     cluster.receive("node2", "heartbeat", doing="", use={"gpu": 50, "lowest": 3, "idlest": 1})
     cluster.lost.add("node3")
@@ -171,6 +175,7 @@ def test_what_the_nodes_use() -> None:
     assert cluster.usage.keys() == {"node1", "node2"}
     assert "idle" not in cluster.usage["node2"]
     assert cluster.now - began == 210
+    assert {"age", "idle"}.isdisjoint(USE), "these would be overwritten"
 
 
 @pytest.mark.parametrize("node", ["node2", "node3"])

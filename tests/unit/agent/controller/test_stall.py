@@ -13,11 +13,11 @@ from slurmray.agent.controller.stall import describe_stacks
 from ..simulation import Cluster
 
 MINUTE = 60
-WAITING = {"gpus": 8, "idle": 0, "waiting": 8, "power": 152, "cores": 9.0}
+WAITING = {"gpus": 8, "idle_gpus": 0, "waiting_gpus": 8, "power": 152, "cores": 9.0}
 # As in github.com/NVIDIA/nccl/issues/1550: some wait in a collective operation for others.
-PARTLY = {"gpus": 8, "idle": 6, "waiting": 2, "power": 138, "cores": 9.0}
-WORKING = {"gpus": 8, "idle": 0, "waiting": 0, "power": 610, "cores": 12.0}
-IDLE = {"gpus": 8, "idle": 8, "waiting": 0, "power": 118, "cores": 0.3}
+PARTLY = {"gpus": 8, "idle_gpus": 6, "waiting_gpus": 2, "power": 138, "cores": 9.0}
+WORKING = {"gpus": 8, "idle_gpus": 0, "waiting_gpus": 0, "power": 610, "cores": 12.0}
+IDLE = {"gpus": 8, "idle_gpus": 8, "waiting_gpus": 0, "power": 118, "cores": 0.3}
 
 
 def train(action: str = "report", progress: str = "", **settings: Any) -> Cluster:
@@ -82,7 +82,7 @@ def test_a_node_that_sends_no_evidence() -> None:
     assert stall["text"] == "no output for 30 min; GPUs of node1, node2, node3: idle"
     cluster.sent.clear()
     cluster.receive("node1", "stacks", number=1, rows=[["late", "f (a.py:1)"]], is_complete=True)
-    assert watch(cluster, 40, lambda _, __: IDLE), "it is told again, every 30 minutes"
+    assert watch(cluster, 40, lambda _, __: IDLE), "reported again after 30 more minutes"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_node_that_sends_no_evidence() -> None:
         pytest.param(lambda *_: {**IDLE, "cores": 1.0}, None, id="writes a checkpoint"),
         pytest.param(lambda *_: WORKING, None, id="evaluates"),
         pytest.param(lambda _, now: {**WAITING, "power": 232 + now // 30 % 7 * 9}, None, id="changing power"),
-        pytest.param(lambda *_: {**WAITING, "waiting": 7}, None, id="one GPU works"),
+        pytest.param(lambda *_: {**WAITING, "waiting_gpus": 7}, None, id="one GPU works"),
         pytest.param(lambda node, _: WORKING if node == "node3" else IDLE, None, id="one node works"),
         pytest.param(lambda *_: IDLE, lambda now: int(now // (20 * MINUTE)), id="prints now and then"),
         pytest.param(lambda *_: {"cores": 0.1, "memory": 7}, None, id="no GPUs"),

@@ -47,7 +47,7 @@ def test_gpus_of_nvidia(tmp_path: Path) -> None:
         "gpu_memory": 35,
         "power": 370,
     }
-    assert (use["gpus"], use["idle"], use["waiting"]) == (2, 1, 0)
+    assert (use["gpus"], use["idle_gpus"], use["waiting_gpus"]) == (2, 1, 0)
     assert "slowed" not in use, "SwPowerCap is normal under load"
     assert (header["node"], header["uuids"]) == ("node1", ["GPU-a", "GPU-b"])
     rows = [dict(zip(header["columns"], row, strict=True)) for row in first["gpus"]]
@@ -59,9 +59,9 @@ def test_gpus_of_nvidia(tmp_path: Path) -> None:
 
 def test_a_gpu_that_waits_in_a_collective_operation(tmp_path: Path) -> None:
     waits = BUSY.replace("660.32", "152.00")
-    assert sample(make_node(tmp_path, f'echo "{waits}"; echo "{IDLE}"'))[0]["waiting"] == 1
+    assert sample(make_node(tmp_path, f'echo "{waits}"; echo "{IDLE}"'))[0]["waiting_gpus"] == 1
     unknown = waits.replace("700.00", "[N/A]")
-    assert sample(make_node(tmp_path / "b", f'echo "{unknown}"; echo "{IDLE}"'))[0]["waiting"] == 0
+    assert sample(make_node(tmp_path / "b", f'echo "{unknown}"; echo "{IDLE}"'))[0]["waiting_gpus"] == 0
 
 
 def test_a_gpu_whose_hardware_lowers_its_clock(tmp_path: Path) -> None:
