@@ -40,12 +40,17 @@ def split_options(words: list[Word], flags: Collection[str]) -> tuple[list[Optio
             options += _split_short(word, rest, flags)
         elif value is not None or name in flags:
             options.append(Option(name, value, (word,)))
-        elif rest:
-            following = rest.pop(0)
-            options.append(Option(name, following, (word, following)))
         else:
-            options.append(Option(name, None, (word,)))
+            options.append(_with_next(name, word, rest))
     return options, rest
+
+
+def _with_next(name: str, word: Word, rest: list[Word]) -> Option:
+    """Return an option whose value is the next word, if there is one, which is removed from the rest."""
+    if not rest:
+        return Option(name, None, (word,))
+    value = rest.pop(0)
+    return Option(name, value, (word, value))
 
 
 def _split_short(word: Word, rest: list[Word], flags: Collection[str]) -> list[Option]:
@@ -62,10 +67,7 @@ def _split_short(word: Word, rest: list[Word], flags: Collection[str]) -> list[O
             if attached.beginning.startswith("="):  # docker accepts -e=NAME
                 attached = attached.partition("=")[1]
             options.append(Option(name, attached, (word,)))
-        elif rest:
-            following = rest.pop(0)
-            options.append(Option(name, following, (word, following)))
         else:
-            options.append(Option(name, None, (word,)))
+            options.append(_with_next(name, word, rest))
         break
     return options or [Option(text, None, (constant(text, word.line),))]
