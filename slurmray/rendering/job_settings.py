@@ -169,11 +169,12 @@ def _accelerators(spec: JobSpec) -> list[str]:
 
 def _checks(spec: JobSpec, advice: Advice) -> shape.Checks:
     if spec.preflight == "none":
-        return {"paths": [], "same_commit": "", "bf16": False}
+        return {"paths": [], "same_commit": "", "bf16": False, "burn_in": 0}
     return {
         "paths": spec.checks.paths,
         "same_commit": spec.checks.same_commit or "",
         "bf16": advice.bf16,
+        "burn_in": spec.checks.burn_in,
     }
 
 

@@ -136,7 +136,8 @@ class ContainerProcess:
 
     def make_stages(self) -> None:
         """Make the stages of this node, if the job has any."""
-        if self.context.settings["prepare"] or self.context.settings["services"]:
+        settings = self.context.settings
+        if settings["prepare"] or settings["services"] or settings["checks"]["burn_in"]:
             from .stages import Stages
 
             self.stages = Stages(self.context)
@@ -164,8 +165,9 @@ class ContainerProcess:
         family = node_address.address_family(node_address.split_host_port(gcs)[0])
         self.ray.start(self.choose_address(family), gcs)
 
-    def on_ready(self, _message: "messages.Ready") -> None:
+    def on_ready(self, message: "messages.Ready") -> None:
         """Continue with stages and trainer: the cluster is ready. A spare node goes on waiting."""
+        self.context.master_port = message.get("master_port", 0)
         if self.context.is_spare:
             self.write_attach_programs()
         else:

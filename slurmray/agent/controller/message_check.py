@@ -41,6 +41,18 @@ def _is_amount(value: "Any") -> bool:
     return type(value) in (int, float) and 0 <= value < 2**63  # not NaN
 
 
+def _are_pairs(value: "Any") -> bool:
+    return isinstance(value, list) and all(_is_texts(row) and len(row) == 2 for row in value)
+
+
+def _is_figure(value: "Any") -> bool:
+    return _is_amount(value) or value == -1
+
+
+def _are_figures(value: "Any") -> bool:
+    return isinstance(value, list) and all(map(_is_figure, value))
+
+
 USE = (
     "gpu",
     "lowest",
@@ -59,7 +71,7 @@ USE = (
 _ANY = _text(".*")
 _ADDRESS = "[0-9A-Za-z.:%_-]{1,64}"
 _NAME = "[0-9A-Za-z_.@+-]*"  # of files in the run directory; Python 3.6 may open ASCII names only
-_STAGE = "(prepare|services)(-with-ray)?"
+_STAGE = "burn-in|(prepare|services)(-with-ray)?"
 # Type -> its fields, and what each accepts. wire/messages.py describes them.
 FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "started": {"step": _text(r"\d{0,10}")},
@@ -88,7 +100,16 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "reachable_at": {"address": _text(_ADDRESS), "port": _number(65535)},
     "join": {"address": _text(r"\[?%s\]?:\d{1,5}" % _ADDRESS)},
     "joined": {"nodes": _is_texts, "gpus": _number(10**6)},
-    "ready": {},
+    "ready": {"master_port": lambda value: value is None or _number(65535)(value)},
+    "burn_in": {
+        "kind": _text("[ -~]{0,100}"),
+        "products": _are_figures,
+        "copies": _are_figures,
+        "within": _is_figure,
+        "pairs": _is_figure,
+        "all": _is_figure,
+        "problems": _are_pairs,
+    },
     "stage_done": {"stage": _text(_STAGE)},
     "prepared": {"name": _text(_NAME)},
     "trainer": {"command": _ANY},
@@ -106,9 +127,7 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "gpus": {"lost": _ANY},
     "stacks": {
         "number": _number(10**6),
-        "rows": lambda value: (
-            isinstance(value, list) and all(_is_texts(row) and len(row) == 2 for row in value)
-        ),
+        "rows": _are_pairs,
         "is_complete": lambda value: isinstance(value, bool),
     },
     "failed": {"kind": _text("|".join([*job_errors.EXIT_CODES, "ray"])), "message": _ANY},

@@ -114,6 +114,19 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """The readiness probe has all nodes and GPUs."""
 
         type: Literal["ready"]
+        master_port: NotRequired[int]  # MASTER_PORT on the head node, for a burn-in
+
+    class BurnIn(TypedDict):
+        """The figures of a node's GPUs; -1: could not be measured, 0: there are no others to measure with."""
+
+        type: Literal["burn_in"]
+        kind: str  # name of its GPUs, or `CPU`
+        products: List[float]  # TFLOP/s of each GPU
+        copies: List[float]  # bandwidth of each GPU's memory, GB/s
+        within: float  # bandwidth of an all-reduce within the node, GB/s
+        pairs: float  # likewise with another node, the best of two
+        all: float  # likewise over all nodes
+        problems: List[List[str]]  # measurement, and error
 
     class NodeStageDone(TypedDict):
         """This node is done with a stage."""
@@ -256,6 +269,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """All nodes and GPUs are in Ray."""
 
         type: Literal["ready"]
+        master_port: NotRequired[int]  # MASTER_PORT on the head node, for a burn-in
 
     class Replace(TypedDict):
         """A spare node joins Ray in place of a lost one, while the trainer runs."""
@@ -362,6 +376,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         HeadJoined,
         Joined,
         ClusterReady,
+        BurnIn,
         NodeStageDone,
         Prepared,
         TrainerWaits,

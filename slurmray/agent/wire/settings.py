@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         paths: List[str]
         same_commit: str  # "": not checked
         bf16: bool  # whether NVIDIA GPUs must have bfloat16
+        burn_in: int  # seconds in which GPUs are measured; 0: none
 
     class Head(TypedDict):
         """The job spec's `ray.head`: what the head node offers to Ray."""

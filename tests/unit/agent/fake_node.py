@@ -39,7 +39,7 @@ class FakeNode(NodeApi):
             "temp_dir": str(folder / "temp"),
             "preflight": "fail",
             "container": {**CONTAINER, **(container or {})},
-            "checks": {"paths": [], "same_commit": "", "bf16": False},
+            "checks": {"paths": [], "same_commit": "", "bf16": False, "burn_in": 0},
             "services": [],
             "ray": {"nodes": 1},
             "env_file": "",

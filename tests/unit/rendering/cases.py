@@ -129,7 +129,7 @@ MARKED: dict[str, Any] = {
     ],
     "run": ["Zmark-run"],
     "launch": "ray-job",
-    "checks": {"paths": ["Zmark-path"], "same_commit": "Zmark-commit"},
+    "checks": {"paths": ["Zmark-path"], "same_commit": "Zmark-commit", "burn_in": 8642},
     "preflight": "warn",
     "stop": {"lead": 58644, "signal": "QUIT", "grace": 17},
     "spares": 8642015,

@@ -631,6 +631,49 @@ def test_stages_on_two_nodes(tmp_path: Path) -> None:
     assert "service reward: bash -c" not in made.head.log.read_text()
 
 
+CHECKS = {"paths": [], "same_commit": "", "bf16": False, "burn_in": 1}
+
+
+@pytest.fixture
+def torch(tmp_path: Path) -> dict[str, str]:
+    """Variables with which `import torch` fails as without PyTorch; `TORCH=1`: what it measures is empty."""
+    text = "import os\nif not os.environ.get('TORCH'): raise ImportError('No module named torch')\n"
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    (folder / "torch.py").write_text(text)
+    return {"PYTHONPATH": f"{folder}:{tmp_path}/lib"}  # and the stand-in for Ray
+
+
+def test_a_burn_in_needs_pytorch(tmp_path: Path, torch: dict[str, str]) -> None:
+    with cluster(tmp_path, "gpu-1") as made:
+        made.start(settings(checks=CHECKS, env=torch))
+        failed = made.run_until("failed")
+    text = "checks.burn_in: No module named torch. Install PyTorch in the image"
+    assert (failed["kind"], failed["message"]) == ("image", text)
+
+
+def test_prepare_steps_wait_for_the_burn_in(tmp_path: Path, torch: dict[str, str]) -> None:
+    """The head node has no GPU: it only keeps PyTorch's store, until the others are done."""
+    step = {"name": "data", "run": ["true"], "where": "head", "needs_ray": False, "once": False}
+    groups = [group(1, 0, "head"), group(2, 2, "workers")]
+    head = {"gpus": 0, "cpus": None, "memory": None}
+    spec = settings(
+        checks=CHECKS, prepare=[step], groups=groups, ray={"head": head}, env={**torch, "TORCH": "1"}
+    )
+    show = shell("pgrep -af 'agent burn-in'; exit 0")
+    with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
+        made.start(
+            {**spec, "trainer": {**spec["trainer"], **show}}, job(cpus=[4, 4], spares_of_groups=[0, 0])
+        )
+        made.run_until("exit")
+        received = [(message["type"], message.get("text")) for message in made.head.received]
+        kinds = [[message["type"] for message in node.received] for node in made.nodes]
+    assert [own.count("burn_in") for own in kinds] == [0, 1, 1]
+    assert received.index(("stage_done", None)) < received.index(("phase", "data begins"))
+    assert made.output() == ""
+    assert left_over(tmp_path) == []
+
+
 def test_an_unknown_protocol_version_is_reported(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         node = Node(tmp_path / "job", "gpu-1", made.env)

@@ -97,7 +97,16 @@ RIGHT: dict[str, dict[str, Any]] = {
     "reachable_at": {"address": "10.0.0.1", "port": 6379},
     "join": {"address": "[fd00::1]:6379"},
     "joined": {"nodes": ["node1"], "gpus": 8},
-    "ready": {},
+    "ready": {"master_port": 29500},
+    "burn_in": {
+        "kind": "NVIDIA H200",
+        "products": [701.5, -1],
+        "copies": [3900.1, 3899],
+        "within": 0,
+        "pairs": 45.2,
+        "all": -1,
+        "problems": [["memory", "GPU 1: no end after 41 s"]],
+    },
     "stage_done": {"stage": "prepare-with-ray"},
     "prepared": {"name": "data@all"},
     "trainer": {"command": "python3 a\nb"},
@@ -137,6 +146,10 @@ def test_each_field_is_checked() -> None:
                     ("stacks", "is_complete", True),
                     ("checked", "gpus", None),
                     ("heartbeat", "field", None),
+                    ("ready", "master_port", None),
+                    *(("burn_in", figures, [1]) for figures in ("products", "copies")),
+                    *(("burn_in", figure, 1.5) for figure in ("within", "pairs", "all")),
+                    *(("burn_in", figure, 10**7) for figure in ("within", "pairs", "all")),
                     ("heartbeat", "use", None),
                 ):
                     continue
