@@ -80,7 +80,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
             "copies": (_FIGURES, "bandwidth of each GPU's memory, GB/s; -1: could not be measured"),
             "within": (_FIGURE, "bandwidth of an all-reduce within the node, GB/s; 0: it has one GPU"),
             "pairs": (_FIGURE, "likewise with another node, the better one of two; 0: there is none"),
-            "all": (_FIGURE, "likewise over all nodes"),
+            "all": (_FIGURE, "likewise over all of more than two nodes; 0: there are none"),
         },
     ),
     "dashboard": (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Measure = Callable[[int, float], Any]  # of a GPU, by its number on this node, in so many seconds
 
 MISSING = -1.0  # a figure that could not be measured
-MEETING = 120.0  # seconds for all nodes to import PyTorch, from a slow file system
+MEETING = 120.0  # seconds to wait for other nodes, which import PyTorch from a slow file system
 MARGIN = 40.0  # seconds beside a measurement, for contexts of the driver and the start of NCCL
 KILL_WAIT = 5.0  # seconds for killed processes to end: a hung driver may not let them
 MAX_TEXT, MAX_PROBLEMS = 100, 4  # characters of an error; how many of a node
@@ -40,7 +40,7 @@ ON_GPU, ON_CPU = (4096, 2**30, 2**28), (256, 2**24, 2**22)
 BATCH = 8  # products between two looks at the time; the sums are exact: 4,096 times 8 is a number of float16
 MAX_TURNS = 1000  # of an all-reduce
 # Measurements, as findings name them.
-PRODUCTS_OF, COPIES_OF = "matrix products", "memory"
+PRODUCTS_OF, COPIES_OF, MEETING_OF = "matrix products", "memory", "meeting of all nodes"
 IN_NODE, IN_PAIR, OVER_ALL = (
     "all-reduce in the node",
     "all-reduce with another node",
@@ -65,7 +65,7 @@ def main(argv: "List[str]") -> int:
 
 
 def measure_node(torch: "Any", request: "Request", seconds: float) -> "Dict[str, Any]":
-    """All figures of this node. Measurements with other nodes come last, as these wait for each other."""
+    """All figures of this node. Those that other nodes take part in come last."""
     os.environ.update(request["env"])
     meter, own, gpus = Meter(torch, request, seconds), request["rank"], request["gpus"]
     # Nodes without GPUs take part only where no node has any.
@@ -75,28 +75,23 @@ def measure_node(torch: "Any", request: "Request", seconds: float) -> "Dict[str,
     place = nodes.index(own)
     store = Process(meter.serve_store) if own == 0 else None
     try:
-        meet = functools.partial(meter.meet, place, len(nodes))
-        meter.require("other nodes", wait([Process(meet)], MEETING))
-        products = meter.require(PRODUCTS_OF, meter.on_each_gpu(meter.multiply, PRODUCTS))
-        copies = meter.require(COPIES_OF, meter.on_each_gpu(meter.copy, COPIES))
-        within = meter.require(IN_NODE, [meter.reduce([own])])
-        pairs = [meter.reduce(pair) for pair in pairs_of(own, nodes)]
-        # The error of a pair may be that of the other node, unless both pairs have one.
-        good = [answer for answer in pairs if len(answer) == 1]
-        found = meter.require(IN_PAIR, good or pairs[:1])
-        over_all = meter.require(OVER_ALL, [meter.reduce(nodes)] if len(nodes) > 1 else [])
+        products = meter.on_each_gpu(meter.multiply, PRODUCTS)
+        figures = {
+            "kind": next((answer[0][0] for answer in products if len(answer) == 1), ""),
+            "products": meter.require(
+                PRODUCTS_OF, [[answer[0][1]] if len(answer) == 1 else answer for answer in products]
+            ),
+            "copies": meter.require(COPIES_OF, meter.on_each_gpu(meter.copy, COPIES)),
+            "problems": meter.problems,
+        }
+        meeting = wait([Process(functools.partial(meter.meet, place, len(nodes)))], MEETING)
+        if meter.require(MEETING_OF, meeting) == [0]:
+            figures.update(meter.reduce_all(nodes))
     finally:
         if store:
             store.kill()
-    return {
-        "kind": next((answer[0] for answer in products if answer != MISSING), ""),
-        "products": [answer if answer == MISSING else answer[1] for answer in products],
-        "copies": copies,
-        "within": within[0],
-        "pairs": max(found, default=0),
-        "all": max(over_all, default=0),
-        "problems": meter.problems[:MAX_PROBLEMS],
-    }
+    del meter.problems[MAX_PROBLEMS:]
+    return figures
 
 
 def pairs_of(own: int, nodes: "Sequence[int]") -> "List[List[int]]":
@@ -180,12 +175,13 @@ class Meter:
         self.problems: "List[List[str]]" = []
 
     def require(self, name: str, answers: "List[Answer]") -> "List[Any]":
-        """The figures of a measurement; MISSING for an error, which is noted. answers: of each GPU, or one."""
+        """Figures, with MISSING for an error, which is noted. name: of the measurement. answers: of GPUs."""
         for number, (_, *error) in enumerate(answers):
             if error:
                 place = "GPU %d: " % number if self.has_gpus and len(answers) > 1 else ""
                 self.problems.append([name, place + error[0]])
-        return [answer[0] if len(answer) == 1 else MISSING for answer in answers]
+        figures = [answer[0] if len(answer) == 1 else MISSING for answer in answers]
+        return [float("%.4g" % figure) for figure in figures]
 
     def on_each_gpu(self, measure: "Measure", share: float) -> "List[Answer]":
         """Measure on all GPUs of this node at once. measure: takes a GPU's number and seconds."""
@@ -204,6 +200,20 @@ class Meter:
         name = "%d-%d-%d" % (nodes[0], nodes[-1], len(nodes))
         answers = self.on_each_gpu(functools.partial(self._all_reduce, name, first, size), REDUCE)
         return next((answer for answer in answers if len(answer) > 1), answers[0])
+
+    def reduce_all(self, nodes: "Sequence[int]") -> "Dict[str, float]":
+        """The bandwidth within this node, with another one, and of more than two nodes over all of them."""
+        own = self.request["rank"]
+        within = self.reduce([own])
+        pairs = [self.reduce(pair) for pair in pairs_of(own, nodes)]
+        # The error of a pair may be that of the other node, unless both pairs have one.
+        good = [answer for answer in pairs if len(answer) == 1]
+        over_all = [self.reduce(nodes)] if len(nodes) > 2 else []
+        return {
+            "within": self.require(IN_NODE, [within])[0],
+            "pairs": max(self.require(IN_PAIR, good or pairs[:1]), default=0),
+            "all": max(self.require(OVER_ALL, over_all), default=0),
+        }
 
     def _count(self, rank: int) -> int:
         """The processes of a node."""

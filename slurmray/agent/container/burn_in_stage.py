@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 from .. import nodes
 from ..job_errors import JobError
@@ -13,10 +14,11 @@ from .stage import Stage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import IO, Optional
+    from typing import IO, Any, Dict, Optional
 
     from .node_context import NodeContext
 
+LIMIT = 400  # seconds beside checks.burn_in: more than burn_in.py can need
 OUTPUT = "burn-in"  # file in the job's folder with the figures
 
 
@@ -31,6 +33,8 @@ class BurnInStage(Stage):
         settings, counts = context.settings, context.job["spares_of_groups"]
         groups = [nodes.group_number(settings, rank, counts) for rank in range(settings["ray"]["nodes"])]
         self._gpus = [settings["groups"][number]["gpus_per_node"] for number in groups]
+        self._limit = settings["checks"]["burn_in"] + LIMIT
+        self._deadline: "Optional[float]" = None  # time.monotonic()
         self._input: "Optional[IO[bytes]]" = None
         self._is_measured = context.is_in_ray and bool(self._gpus[context.rank] or not any(self._gpus))
         if self._is_measured or context.is_head:
@@ -52,11 +56,18 @@ class BurnInStage(Stage):
                 "env": variables.collect(variables.GPU_CHECK, context),
             }
             process_tree.write_and_close(self._input, json.dumps(request).encode())
+            self._deadline = time.monotonic() + self._limit
         if not self._is_measured:
             self.report_done()
 
+    def tick(self) -> None:
+        """Give up on a program that has not ended in time, as importing PyTorch may hang, too."""
+        if self._deadline is not None and not self.is_done_here and time.monotonic() > self._deadline:
+            self._report({"problems": [["burn-in", "no end after %d s" % self._limit]]})
+            self.end()
+
     def end(self) -> None:
-        """End PyTorch's store on a head node without GPUs."""
+        """End the program, e.g. PyTorch's store on a head node without GPUs."""
         pid = self.context.children.find_pid(self.name)
         if pid is not None:
             os.killpg(pid, signal.SIGKILL)
@@ -66,13 +77,16 @@ class BurnInStage(Stage):
         del kind, name
         if self.context.deadline is not None or self.is_done_here:
             return
+        figures: "Dict[str, Any]" = {"problems": [["burn-in", "its program exited with %d" % code]]}
         with open(os.path.join(self.context.folder, OUTPUT), errors="replace") as file:
             text = file.read()
-        figures = (
-            json.loads(text) if text else {"problems": [["burn-in", "its program exited with %d" % code]]}
-        )
+        if text.endswith("}"):  # else it was killed
+            figures = json.loads(text)
         if "error" in figures:
             raise JobError("image", "checks.burn_in: %s. Install PyTorch in the image" % figures["error"])
+        self._report(figures)
+
+    def _report(self, figures: "Dict[str, Any]") -> None:
         self.is_done_here = True
         self.context.send(
             {

@@ -119,6 +119,8 @@ class Stages:
         They extend the controller's timeout for a ready cluster.
         """
         stage = self.doing
+        if stage:
+            self.work[stage].tick()
         if stage and self._heartbeat.is_due(time.monotonic()):
             self.context.send({"type": "heartbeat", "doing": stage})
 

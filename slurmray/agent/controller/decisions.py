@@ -503,8 +503,16 @@ class Controller:
 
         self._figures = self._figures or BurnInFigures()
         self._figures.record(node, message)
-        fields = ("kind", "products", "copies", "within", "pairs", "all")
-        self.log.event("burn_in", node=node, **{name: message[name] for name in fields})
+        self.log.event(
+            "burn_in",
+            node=node,
+            kind=message["kind"],
+            products=message["products"],
+            copies=message["copies"],
+            within=message["within"],
+            pairs=message["pairs"],
+            all=message["all"],
+        )
         self._on_stage_done(node, {"type": "stage_done", "stage": BURN_IN}, now)
 
     def _find_slow_nodes(self) -> bool:

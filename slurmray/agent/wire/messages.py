@@ -125,7 +125,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         copies: List[float]  # bandwidth of each GPU's memory, GB/s
         within: float  # bandwidth of an all-reduce within the node, GB/s
         pairs: float  # likewise with another node, the best of two
-        all: float  # likewise over all nodes
+        all: float  # likewise over all of more than two nodes
         problems: List[List[str]]  # measurement, and error
 
     class NodeStageDone(TypedDict):

@@ -660,7 +660,7 @@ def test_prepare_steps_wait_for_the_burn_in(tmp_path: Path, torch: dict[str, str
     spec = settings(
         checks=CHECKS, prepare=[step], groups=groups, ray={"head": head}, env={**torch, "TORCH": "1"}
     )
-    show = shell("pgrep -af 'agent burn-in'; exit 0")
+    show = shell("pgrep -af '[a]gent burn-in'; exit 0")
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
         made.start(
             {**spec, "trainer": {**spec["trainer"], **show}}, job(cpus=[4, 4], spares_of_groups=[0, 0])

@@ -86,7 +86,7 @@ def test_a_spare_node_replaces_a_slow_one(
     assert FIX in outcome.text
     roster = Roster(cluster.settings, cluster.job)
     assert roster.restart(cluster.controller, outcome, cluster.now)
-    assert roster.nodes == ["node1", "node5", "node3", "node4"]
+    assert roster.nodes == ["node1", "node3", "node4", "node5"]
 
 
 def test_preflight_warn_goes_on() -> None:
