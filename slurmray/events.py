@@ -54,7 +54,10 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "phase": (
         "Progress.",
         {
-            "phase": (_TEXT, "preflight, leftovers, image, container, ray, probe, prepare, services or end"),
+            "phase": (
+                _TEXT,
+                "preflight, leftovers, image, container, ray, probe, burn-in, prepare, services or end",
+            ),
             "text": (_TEXT, "one line"),
         },
     ),

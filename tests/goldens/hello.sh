@@ -61,7 +61,7 @@
     "setup_timeout": 600,
     "shm_size": ""
   },
-  "checks": {"paths": [], "same_commit": "", "bf16": false},
+  "checks": {"paths": [], "same_commit": "", "bf16": false, "burn_in": 0},
   "ray": {
     "nodes": 2,
     "gpus": 8,
@@ -227,5 +227,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-110 files of slurmray/agent
+113 files of slurmray/agent
 AGENT

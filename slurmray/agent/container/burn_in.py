@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class Process:
             try:
                 answer = [function()]
             except BaseException as error:
+                traceback.print_exc()
                 answer = [None, str(error).partition("\n")[0][:MAX_TEXT] or type(error).__name__]
             os.write(write, json.dumps(answer).encode())
             os._exit(0)
@@ -241,7 +243,7 @@ class Meter:
         one = torch.ones(1, 1, dtype=half, device=device)
         while len(one) < self.rows:  # a Hadamard matrix: times itself, it is the identity times its rows
             one = torch.cat((torch.cat((one, one), 1), torch.cat((one, -one), 1)))
-        wanted = torch.eye(self.rows, dtype=half, device=device) * (self.rows * BATCH)
+        wanted = torch.eye(self.rows, device=device).to(half) * (self.rows * BATCH)
         left, right = (torch.randn(self.rows, self.rows, device=device).to(half) for _ in range(2))
         out = torch.empty_like(wanted)
         done, spent = -1, 0.0  # the first batch is slow

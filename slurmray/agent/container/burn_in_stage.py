@@ -52,7 +52,7 @@ class BurnInStage(Stage):
                 "gpus": self._gpus,
                 "rank": context.rank,
                 "address": node_address.split_host_port(context.gcs)[0],
-                "port": context.master_port,
+                "port": context.burn_in_port,
                 "env": variables.collect(variables.GPU_CHECK, context),
             }
             process_tree.write_and_close(self._input, json.dumps(request).encode())

@@ -167,7 +167,7 @@ class ContainerProcess:
 
     def on_ready(self, message: "messages.Ready") -> None:
         """Continue with stages and trainer: the cluster is ready. A spare node goes on waiting."""
-        self.context.master_port = message.get("master_port", 0)
+        self.context.burn_in_port = message.get("burn_in_port", 0)
         if self.context.is_spare:
             self.write_attach_programs()
         else:

@@ -124,7 +124,7 @@ class Head:
         self.ray.watch.is_port_taken()  # so that the log says it before a trainer uses the dashboard
         ready: "messages.ClusterReady" = {"type": "ready"}
         if self.context.settings["checks"]["burn_in"]:
-            ready["master_port"] = self.context.ports[ports.MASTER]
+            ready["burn_in_port"] = self.context.ports[ports.BURN_IN]
         self.context.send(ready)
 
     def report_attach(self) -> None:

@@ -59,7 +59,7 @@ class NodeContext:
         self.interfaces: "List[Tuple[str, Address]]" = []  # as returned by network.local_addresses()
         self.ports: "List[int]" = []
         self.gcs = ""  # `host:port` of the GCS
-        self.master_port = 0  # MASTER_PORT of the head node
+        self.burn_in_port = 0  # of PyTorch's store on the head node
         self.is_replacement = False  # it was a spare node, and takes the place of a lost one
         self.is_ready = False  # the cluster is ready, with this node in it
         self.trainer_started: "Optional[float]" = None  # time.monotonic() when the trainer was started here

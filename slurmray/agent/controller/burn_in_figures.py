@@ -22,6 +22,7 @@ HEADER = [
     "lowest",
 ]
 FIX = "ask the site to check it; until then, leave the node out: slurm.exclude"
+ERROR_FIX = "the node's log has more. If the node causes it, leave it out: slurm.exclude"
 OF_ALL = ("meeting of all nodes", "all-reduce of all nodes")  # measurements of container/burn_in.py
 # Measurement, unit, and a node's figures of it: one of each GPU, or one.
 MEASURES: "Tuple[Tuple[str, str, Callable[[messages.BurnIn], List[float]]], ...]" = (
@@ -45,7 +46,7 @@ class BurnInFigures:
     def findings(self) -> "List[Finding]":
         """A finding for each figure that is missing, or below LEAST of the median of the same GPUs."""
         missing = [
-            (node, [check, error, "a result", FIX])
+            (node, [check, error, "a result", ERROR_FIX])
             for node, figures in self._nodes.items()
             for check, error in figures["problems"]
         ]

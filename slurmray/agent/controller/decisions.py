@@ -422,8 +422,8 @@ class Controller:
     def _on_ready(self, _node: str, message: "messages.ClusterReady", now: float) -> None:
         self.bring_up.record()
         ready: "messages.Ready" = {"type": "ready"}
-        if message.get("master_port"):
-            ready["master_port"] = message["master_port"]
+        if message.get("burn_in_port"):
+            ready["burn_in_port"] = message["burn_in_port"]
         self.actions.send(ready)
         self._begin_stages(now)
 
@@ -783,7 +783,7 @@ class Controller:
         text = "%d/%d nodes%s" % (len(done), len(nodes), after)
         if len(done) < len(nodes):
             text += ", waiting for " + names([node for node in nodes if node not in done])
-        self.log.event("phase", phase=stage.partition("-")[0], text=text)
+        self.log.event("phase", phase=stage.replace("-with-ray", ""), text=text)
 
     def _send_targets(self, now: float) -> None:
         if self._targets_due is not None and now >= self._targets_due:

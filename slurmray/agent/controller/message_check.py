@@ -100,7 +100,7 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "reachable_at": {"address": _text(_ADDRESS), "port": _number(65535)},
     "join": {"address": _text(r"\[?%s\]?:\d{1,5}" % _ADDRESS)},
     "joined": {"nodes": _is_texts, "gpus": _number(10**6)},
-    "ready": {"master_port": lambda value: value is None or _number(65535)(value)},
+    "ready": {"burn_in_port": lambda value: value is None or _number(65535)(value)},
     "burn_in": {
         "kind": _text("[ -~]{0,100}"),
         "products": _are_figures,

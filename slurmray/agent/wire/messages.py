@@ -114,7 +114,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """The readiness probe has all nodes and GPUs."""
 
         type: Literal["ready"]
-        master_port: NotRequired[int]  # MASTER_PORT on the head node, for a burn-in
+        burn_in_port: NotRequired[int]  # of PyTorch's store on the head node
 
     class BurnIn(TypedDict):
         """The figures of a node's GPUs; -1: could not be measured, 0: there are no others to measure with."""
@@ -269,7 +269,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """All nodes and GPUs are in Ray."""
 
         type: Literal["ready"]
-        master_port: NotRequired[int]  # MASTER_PORT on the head node, for a burn-in
+        burn_in_port: NotRequired[int]  # of PyTorch's store on the head node
 
     class Replace(TypedDict):
         """A spare node joins Ray in place of a lost one, while the trainer runs."""

@@ -472,7 +472,7 @@ class Cluster:
             self.send("join", address=message["address"])
         elif kind == "ready":
             self.send(
-                "ready", **({"master_port": message["master_port"]} if "master_port" in message else {})
+                "ready", **({"burn_in_port": message["burn_in_port"]} if "burn_in_port" in message else {})
             )
         elif kind == "reachable_at":
             self.send("check_reachable", targets=[[node.name, message["address"], message["port"]]])

@@ -97,7 +97,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "reachable_at": {"address": "10.0.0.1", "port": 6379},
     "join": {"address": "[fd00::1]:6379"},
     "joined": {"nodes": ["node1"], "gpus": 8},
-    "ready": {"master_port": 29500},
+    "ready": {"burn_in_port": 29500},
     "burn_in": {
         "kind": "NVIDIA H200",
         "products": [701.5, -1],
@@ -146,7 +146,7 @@ def test_each_field_is_checked() -> None:
                     ("stacks", "is_complete", True),
                     ("checked", "gpus", None),
                     ("heartbeat", "field", None),
-                    ("ready", "master_port", None),
+                    ("ready", "burn_in_port", None),
                     *(("burn_in", figures, [1]) for figures in ("products", "copies")),
                     *(("burn_in", figure, 1.5) for figure in ("within", "pairs", "all")),
                     *(("burn_in", figure, 10**7) for figure in ("within", "pairs", "all")),
