@@ -1,7 +1,8 @@
 """The burn-in of one node, role `burn-in`: matrix products, copies and all-reduce, with the image's PyTorch.
 
 The argument is the time for it in seconds. PyTorch is imported first; then standard input has what the node
-needs as JSON: see Request. The figures go to standard output, as JSON: fields of the message `burn_in`.
+needs as JSON: see Request. The figures go to standard output, as JSON: fields of the message `burn_in`. With
+the argument `store` it is PyTorch's store instead, by which the processes of all nodes find each other.
 
 Each measurement has a process of its own for each GPU, forked from this one: a hang in NCCL or in a driver
 can only be ended by a signal. Nodes without GPUs have one process, and Gloo.
@@ -50,14 +51,16 @@ IN_NODE, IN_PAIR, OVER_ALL = (
 
 
 def main(argv: "List[str]") -> int:
-    """Measure, and print the figures. argv: SECONDS."""
+    """Measure, and print the figures. argv: SECONDS, or `store`."""
     out = os.dup(1)
     os.dup2(2, 1)  # NCCL writes to standard output
     try:
         import torch
 
-        text = sys.stdin.read()  # nothing if the job is being ended
-        figures = measure_node(torch, json.loads(text), float(argv[0])) if text else {}
+        request = json.loads(sys.stdin.read() or "null")  # null: the job is being ended
+        if request and argv[0] == "store":
+            serve_store(torch, request)
+        figures = measure_node(torch, request, float(argv[0])) if request else {}
     except ImportError as error:
         figures = {"error": str(error)[:MAX_TEXT]}
     with open(out, "w") as file:
@@ -71,28 +74,39 @@ def measure_node(torch: "Any", request: "Request", seconds: float) -> "Dict[str,
     meter, own, gpus = Meter(torch, request, seconds), request["rank"], request["gpus"]
     # Nodes without GPUs take part only where no node has any.
     nodes = [rank for rank, count in enumerate(gpus) if count or not any(gpus)]
-    if own not in nodes:
-        meter.serve_store()  # until this process is killed
-    place = nodes.index(own)
-    store = Process(meter.serve_store) if own == 0 else None
-    try:
-        products = meter.on_each_gpu(meter.multiply, PRODUCTS)
-        figures = {
-            "kind": next((answer[0][0] for answer in products if len(answer) == 1), ""),
-            "products": meter.require(
-                PRODUCTS_OF, [[answer[0][1]] if len(answer) == 1 else answer for answer in products]
-            ),
-            "copies": meter.require(COPIES_OF, meter.on_each_gpu(meter.copy, COPIES)),
-            "problems": meter.problems,
-        }
-        meeting = wait([Process(functools.partial(meter.meet, place, len(nodes)))], MEETING)
-        if meter.require(MEETING_OF, meeting) == [0]:
-            figures.update(meter.reduce_all(nodes))
-    finally:
-        if store:
-            store.kill()
+    products = meter.on_each_gpu(meter.multiply, PRODUCTS)
+    figures = {
+        "kind": next((answer[0][0] for answer in products if len(answer) == 1), ""),
+        "products": meter.require(
+            PRODUCTS_OF, [[answer[0][1]] if len(answer) == 1 else answer for answer in products]
+        ),
+        "copies": meter.require(COPIES_OF, meter.on_each_gpu(meter.copy, COPIES)),
+        "problems": meter.problems,
+    }
+    meeting = wait([Process(functools.partial(meter.meet, nodes.index(own), len(nodes)))], MEETING)
+    if meter.require(MEETING_OF, meeting) == [0]:
+        figures.update(meter.reduce_all(nodes))
     del meter.problems[MAX_PROBLEMS:]
     return figures
+
+
+def serve_store(torch: "Any", request: "Request") -> None:
+    """Keep the store until this process is killed."""
+    store = open_store(torch, request, is_server=True)
+    while store:
+        signal.pause()
+
+
+def open_store(torch: "Any", request: "Request", is_server: bool = False) -> "Any":
+    """PyTorch's store on the head node, as its server or a client."""
+    return torch.distributed.TCPStore(
+        request["address"],
+        request["port"],
+        None,
+        is_server,
+        datetime.timedelta(seconds=MEETING),
+        wait_for_workers=False,
+    )
 
 
 def pairs_of(own: int, nodes: "Sequence[int]") -> "List[List[int]]":
@@ -224,15 +238,9 @@ class Meter:
 
     # -- in processes of their own -----------------------------------------------------------------------
 
-    def serve_store(self) -> None:
-        """Keep the store by which processes of all nodes find each other, until this process is killed."""
-        store = self._store(is_server=True)
-        while store:
-            signal.pause()
-
     def meet(self, place: int, count: int) -> int:
         """Wait until all nodes have come so far."""
-        store = self._store()
+        store = open_store(self.torch, self.request)
         store.set("node-%d" % place, "")
         store.wait(["node-%d" % number for number in range(count)], datetime.timedelta(seconds=MEETING))
         return 0
@@ -280,7 +288,7 @@ class Meter:
         dist = torch.distributed
         dist.init_process_group(
             "nccl" if self.has_gpus else "gloo",
-            store=dist.PrefixStore(name, self._store()),
+            store=dist.PrefixStore(name, open_store(torch, self.request)),
             rank=first + number,
             world_size=size,
             timeout=datetime.timedelta(seconds=MARGIN),
@@ -296,12 +304,6 @@ class Meter:
         turns = max(1, min(MAX_TURNS, int(seconds / max(float(took), 1e-6))))
         spent = self._time(lambda: [dist.all_reduce(data) for _ in range(turns)])
         return 2.0 * (size - 1) / size * self.reduced * turns / spent / 1e9
-
-    def _store(self, is_server: bool = False) -> "Any":
-        request, timeout = self.request, datetime.timedelta(seconds=MEETING)
-        return self.torch.distributed.TCPStore(
-            request["address"], request["port"], None, is_server, timeout, wait_for_workers=False
-        )
 
     def _device(self, number: int) -> str:
         if not self.has_gpus:

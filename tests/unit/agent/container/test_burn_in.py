@@ -67,7 +67,6 @@ def measure(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
 
         reduced = {"1-1-1": 380.0, "1-2-2": 45.0, "3-1-2": 44.0, "1-3-3": 41.0}
         for name, function in {
-            "serve_store": lambda _: time.sleep(600),
             "meet": lambda *_: figure("meet", 0),
             "multiply": lambda _, number, __: ["H200", figure(f"multiply{number}", 700.0 + number)],
             "copy": lambda *_: figure("copy", 3900.0),

@@ -100,6 +100,15 @@ def test_only_gpus_of_the_same_kind_are_compared() -> None:
     assert findings(cluster) == []
 
 
+def test_slow_cpus_are_no_finding() -> None:
+    cpu = {"kind": "CPU", "products": [0.05], "copies": [9.0], "within": 0}
+    slow = {**cpu, "products": [0.02]}
+    cluster = burn_in({"node1": cpu, "node2": slow, "node3": cpu, "node4": {**cpu, "pairs": 1}})
+    assert findings(cluster) == []
+    wrong = {**cpu, "problems": [["matrix products", "wrong result: 1 of 65536 numbers"]]}
+    assert len(findings(burn_in({"node1": cpu, "node2": wrong, "node3": cpu, "node4": cpu}))) == 1
+
+
 def test_a_broken_node_is_to_blame_for_the_all_reduce_of_all() -> None:
     hangs = {"all": -1, "problems": [["all-reduce of all nodes", "no end after 41 s"]]}
     broken = {"pairs": -1, "problems": [["all-reduce with another node", "no end after 41 s"]]}
