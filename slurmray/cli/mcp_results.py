@@ -22,7 +22,7 @@ _PLACE = re.compile(r"(.+):([0-9]+):([0-9]+)")
 class Mistake(BaseModel):
     """A mistake in a job spec.
 
-    file: stdin is the text. path: names and positions, from 0, that lead to the field. message: cause and fix.
+    file: stdin is the text. path: of the field, names and positions from 0. message: cause and fix.
     """
 
     file: str

@@ -124,6 +124,8 @@ def submit(path: File = "", text: Text = "", folder: Folder = "") -> SubmittedJo
         rendered = _render(path, text)
         rendered.require_one_job()
         rendered.require_variables()
+        if "wait" in dict(rendered.spec.slurm.given()):
+            raise UsageError("slurm.wait: there would be no answer before the job's end; leave it out")
         remarks = rendered.remarks
         job, messages = api.submit_script(rendered.spec, rendered.text, profile=rendered.profile)
         return SubmittedJob(
@@ -280,8 +282,11 @@ def _with_failures(tool: Callable[..., Any]) -> Callable[..., Any]:
 def _failure(error: SlurmrayError) -> CallToolResult:
     message = clean(str(error))
     failure = Failure(exit_code=error.exit_code, message=message, mistakes=list_mistakes(error))
-    content = [TextContent(type="text", text=message)]
-    return CallToolResult(content=content, structured_content=failure.model_dump(), is_error=True)
+    return CallToolResult(
+        content=[TextContent(type="text", text=message)],
+        structured_content=failure.model_dump(),
+        is_error=True,
+    )
 
 
 @contextmanager
