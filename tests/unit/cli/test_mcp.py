@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
-import anyio
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from mcp.types import CallToolResult
 
 from slurmray import history
 from slurmray.cli import mcp_results
 from slurmray.cli.mcp_results import last_lines
+from tests.mcp_client import RawClient, fields, with_client
 
 from ..test_events import event_line
 from .command_line import ROOT, main, run
 from .test_hostile_files import ESCAPE
 
-Body = Callable[[Client], Awaitable[None]]
 READ_ONLY = {"check", "status", "logs", "why"}
 JOB = "name: small\nslurm: {nodes: 2, gpus_per_node: 8}\nrun: [python3, train.py]\n"
 
@@ -46,28 +41,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def with_client(body: Body) -> None:
-    """Start a server in the current folder, and call it with the SDK's client."""
-    names = ("PATH", "SLURMRAY_CONFIG", "XDG_STATE_HOME")
-    environment = {"PYTHONPATH": str(ROOT), **{name: os.environ[name] for name in names}}
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "slurmray", "mcp"], env=environment, cwd=Path.cwd()
-    )
-
-    async def run_body() -> None:
-        async with Client(server) as client:
-            await body(client)
-
-    anyio.run(run_body)
-
-
-def fields(result: CallToolResult) -> dict[str, Any]:
-    """The result of a call that has not failed."""
-    assert not result.is_error, result.content
-    assert result.structured_content is not None
-    return result.structured_content
 
 
 def failure(result: CallToolResult) -> str:
@@ -229,30 +202,13 @@ def test_a_rehearsal_that_cannot_run() -> None:
 
 def test_stdout_has_only_the_protocol(folder: Path) -> None:
     (folder / "job.yaml").write_text("run: torchrun train.py\nslurm: {nodes: 2}\n")
-    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
-    calls = [
-        {"id": 1, "method": "initialize", "params": about},
-        {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": {"name": "check", "arguments": {"path": "job.yaml"}}},
-        {"id": 3, "method": "tools/call", "params": {"name": "why", "arguments": {"id": 42}}},
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    argv = [sys.executable, "-m", "slurmray", "mcp"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(argv, env=environment, stdin=pipe, stdout=pipe, text=True) as server:
-        assert server.stdin
-        assert server.stdout
-        answers = []
-        for call in calls:
-            server.stdin.write(json.dumps({"jsonrpc": "2.0", **call}) + "\n")
-            server.stdin.flush()
-            if "id" in call:
-                answers.append(json.loads(server.stdout.readline()))
-        server.stdin.close()
-        assert server.stdout.read() == ""
-    assert server.returncode == 0
-    assert [answer["id"] for answer in answers] == [1, 2, 3]
-    assert "torchrun" in answers[1]["result"]["structuredContent"]["remarks"][0]
+    server = RawClient()
+    server.call(1, "check", path="job.yaml")
+    assert "torchrun" in server.answer(1)["structuredContent"]["remarks"][0]
+    server.call(2, "why", id=42)
+    assert server.answer(2)["isError"]
+    assert server.close() == ""
+    assert server.process.returncode == 0
 
 
 @pytest.mark.parametrize("version", ["none", "1"])
