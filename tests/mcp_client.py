@@ -27,7 +27,7 @@ def with_client(body: Callable[[Client], Awaitable[None]]) -> None:
     server = StdioServerParameters(command=ARGV[0], args=ARGV[1:], env=environment, cwd=Path.cwd())
 
     async def run_body() -> None:
-        async with Client(server) as client:
+        async with Client(server, read_timeout_seconds=300) as client:
             await body(client)
 
     anyio.run(run_body)
@@ -37,7 +37,7 @@ def fields(result: CallToolResult) -> dict[str, Any]:
     """The result of a call that has not failed."""
     assert not result.is_error, result.content
     assert result.structured_content is not None
-    return result.structured_content
+    return dict(result.structured_content)
 
 
 class RawClient:
@@ -73,4 +73,4 @@ class RawClient:
 
     def close(self) -> str:
         """End the server's standard input; return what else it has printed."""
-        return self.process.communicate()[0]
+        return self.process.communicate(timeout=300)[0]

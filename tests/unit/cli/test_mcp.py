@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin").mkdir()
     record = f"echo JobState=FAILED ExitCode=1:0; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
     texts = {
-        "sbatch": f'printf "%s " "$PWD" "$@" >>{tmp_path}/submitted; cat >/dev/null; echo 43',
+        "sbatch": f'printf "%s " "$PWD" "$@" >>{tmp_path}/submitted; cat >/dev/null; echo 43; printf "\\033[2Jhello" >&2',
         "scontrol": f'[ "$1 $2" = "show job" ] || exit 1\n{record}',
         "squeue": 'case "$*" in *=42*) echo "12345 bob";; *) echo "$(id -u) me";; esac',
         "scancel": f"touch {tmp_path}/cancelled",
@@ -173,6 +173,7 @@ def test_a_job(folder: Path) -> None:
         }
         submitted = fields(await client.call_tool("submit", {"text": JOB, "folder": "other"}))
         assert (submitted["id"], submitted["name"], submitted["cluster"]) == (43, "small", None)
+        assert submitted["remarks"][-1] == r"job 43: \x1b[2Jhello"
 
     with_client(body)
     assert (folder / "other/slurmray-41.html").stat().st_size > 1000
@@ -186,7 +187,8 @@ def test_a_rehearsal_that_cannot_run() -> None:
     """Its messages come as progress and in the result."""
     reported: list[str] = []
 
-    async def on_progress(_progress: float, _total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        del progress, total
         reported.append(message or "")
 
     async def body(client: Client) -> None:
