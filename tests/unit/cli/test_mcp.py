@@ -29,8 +29,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The server's working directory, with stand-ins of Slurm's commands: job 41 has failed, 42 is bob's."""
     (tmp_path / "bin").mkdir()
     record = f"echo JobState=FAILED ExitCode=1:0; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
+    hello = 'printf "\\033[2Jhello" >&2'
     texts = {
-        "sbatch": f'printf "%s " "$PWD" "$@" >>{tmp_path}/submitted; cat >/dev/null; echo 43; printf "\\033[2Jhello" >&2',
+        "sbatch": f'printf "%s " "$PWD" "$@" >>{tmp_path}/submitted; cat >/dev/null; echo 43; {hello}',
         "scontrol": f'[ "$1 $2" = "show job" ] || exit 1\n{record}',
         "squeue": 'case "$*" in *=42*) echo "12345 bob";; *) echo "$(id -u) me";; esac',
         "scancel": f"touch {tmp_path}/cancelled",
