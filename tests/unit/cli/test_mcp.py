@@ -135,7 +135,7 @@ def test_a_call_that_fails() -> None:
     with_client(body)
 
 
-def test_a_job(folder: Path) -> None:
+def test_a_job_s_texts_are_clean(folder: Path) -> None:
     """What a job has written gets out without terminal sequences."""
     (folder / "other").mkdir()
     start = event_line("start", job="41", nodes=["node1", "node2"], attempt=0)
