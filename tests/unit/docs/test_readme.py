@@ -32,10 +32,10 @@ from tests.plans import plan_of
 from ..agent.simulation import Cluster
 
 ROOT = Path(__file__).parents[3]
-# They run in tests/cluster: test_rehearse.py and test_verbs.py.
+# They run in tests/cluster: test_rehearse.py, test_verbs.py and test_api.py.
 WITH_SLURM = (
     *("rehearse", "doctor", "check", "submit", "up", "list", "status", "report"),
-    *("logs", "attach", "dashboard", "why", "cancel", "clean"),
+    *("logs", "attach", "dashboard", "why", "cancel", "clean", "mcp"),
 )
 README = (ROOT / "README.md").read_text()
 CHINESE = (ROOT / "README.zh-CN.md").read_text()

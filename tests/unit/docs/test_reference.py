@@ -94,3 +94,13 @@ def test_links_of_docs_stay_in_docs() -> None:
     for page in DOCS.rglob("*.md"):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).resolve().is_relative_to(DOCS), f"{page.name}: {target}"
+
+
+def test_llms_txt_lists_every_page() -> None:
+    text = (DOCS / "llms.txt").read_text()
+    assert re.match(r"# slurmray\n\n> \S", text)
+    base = "https://raw.githubusercontent.com/slurmray/slurmray/main/docs/"
+    listed = re.findall(rf"^- \[.+\]\({re.escape(base)}(.+)\): \S", text, re.MULTILINE)
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"index.md"}
+    assert sorted(listed) == sorted(pages)
+    assert text.count("](") == len(listed), "a link has another form"
