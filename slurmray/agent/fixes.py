@@ -5,9 +5,9 @@ if TYPE_CHECKING:
     from typing import List, Tuple
 
 BY_HAND = "run it on {node} by hand"
-# For container.runtime: none, where `setup` activates a Python.
+# For container.runtime: none.
 PYTHON_WANTED = "Python 3.8 or later, and ray[default] in it"
-PYTHON_FIX = "activate its environment in setup"
+PYTHON_FIX = "activate its environment in setup, or set container.python"
 
 # Errors of a command in the build file, not of the runtime.
 BUILD_STEP = (

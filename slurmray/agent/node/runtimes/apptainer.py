@@ -66,7 +66,7 @@ class Apptainer(Base):
             self.image = node.host_path(self.image)
         # Takes long where there is no squashfuse.
         node.phase("image", self.description)
-        result = node.run_long(self._run_argv("python3", "--version"), "exec")
+        result = node.run_long(self._run_argv(node.settings["container"]["python"], "--version"), "exec")
         if result.code:
             image.report_failure(node, self.program, "exec", self.image, result)
 
@@ -171,7 +171,8 @@ class Apptainer(Base):
         with open(path, "wb") as file:
             file.write(os.fsencode('#!/bin/bash\nexec %s "$@"\n' % prefix))
         os.chmod(path, 0o700)
-        return self._run_argv("python3", "-I", os.path.join(node.folder, "agent"), "container", node.name)
+        agent = os.path.join(node.folder, "agent")
+        return self._run_argv(node.settings["container"]["python"], "-I", agent, "container", node.name)
 
     def remove(self) -> bool:
         return remove_processes(self.node.folder)

@@ -72,8 +72,9 @@ class Engine(Base):
 
     def argv(self) -> "List[str]":
         node = self.node
+        options = ["--entrypoint", node.settings["container"]["python"], *self.options]
         command = ["-I", "%s/agent" % node.folder, "container", node.name]
-        return self._run_argv(node.container_name, self.image, self.options, command)
+        return self._run_argv(node.container_name, self.image, options, command)
 
     def service_argv(self, name: str, image: str, script: str) -> "List[str]":
         node = self.node
