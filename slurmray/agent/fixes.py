@@ -56,6 +56,12 @@ FIXES: "List[Tuple[str, str]]" = [
 # Errors of a pull for which another try is worthwhile.
 TRANSIENT = r"reset by peer|TLS handshake|unexpected EOF|[Tt]imeout|toomanyrequests| 429| 50[0-4]"
 
+# Errors of a connection that was not made, of Go's package net. Another try of a pull is not worthwhile.
+UNREACHABLE = (
+    r"dial tcp[^\n]*(?:i/o timeout|timed out|refused|no route to host|network is unreachable|no such host)"
+    r"|waiting for connection"
+)
+
 
 def fix_for(
     verb: str, output: str, node: str, user: str, runtime: str = "", build_file: str = "", log_path: str = ""

@@ -127,7 +127,7 @@ class Container(Model):
     @classmethod
     def _check_python(cls, value: str) -> str:
         if not re.fullmatch(_PYTHON, value):
-            text = "expected an absolute path without colons, or a name, e.g. /opt/venv/bin/python3 or python3"
+            text = "expected a name, or an absolute path without colons, e.g. /opt/venv/bin/python3"
             raise ValueError(f"{text}, got {shown(value)}")
         return value
 

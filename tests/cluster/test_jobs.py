@@ -388,11 +388,11 @@ node_env: export NODE=$SLURMD_NODENAME
 def test_setup_in_the_container(jobs: Jobs) -> None:
     (jobs.folder / "mine.py").write_text("NUMBER = 42\n")
     look = (
-        "import mine, ray, sys; ray.init(); "
-        "task = ray.remote(lambda: (__import__('mine').NUMBER, __import__('sys').executable == sys.executable)); "
+        "import mine, ray, sys; ray.init(); own = sys.executable; "
+        "task = ray.remote(lambda: (__import__('mine').NUMBER, __import__('sys').executable == own)); "
         "place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy; "
         "nodes = [place(node['NodeID'], soft=False) for node in ray.nodes()]; "
-        "print(ray.get([task.options(scheduling_strategy=node).remote() for node in nodes]), sys.executable)"
+        "print(ray.get([task.options(scheduling_strategy=node).remote() for node in nodes]), own)"
     )
     job = jobs.run(TWO + SETUP, ["bash", "-c", 'cd /; python3 -c "$0"', look])
     assert job.code == "0:0", job.log

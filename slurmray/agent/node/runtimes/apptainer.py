@@ -96,6 +96,11 @@ class Apptainer(Base):
         except OSError as error:
             message = "cannot write to %s: %s. Set %s_CACHEDIR in setup"
             raise JobError("image", message % (folder, error.strerror, self.variables)) from None
+        os.listdir(folder)  # makes a network file system look again
+        if container["pull"] == "never" and not os.path.exists(self.image):
+            found, fix = "is not in %s" % folder, "%s build %s %s" % (self.program, self.image, source)
+            node.finding("image", source, found, "the image, as container.pull is never", fix)
+            return False
         if not node.is_head and storage.is_remote(storage.file_system(node, folder)):
             lock.close()  # it may hold on this node only, e.g. with NFS mounted with nolock
             return self._wait_for_head(source)
@@ -138,11 +143,6 @@ class Apptainer(Base):
 
     def _build(self, source: str) -> bool:
         node = self.node
-        if node.settings["container"]["pull"] == "never":
-            found = "is not in %s" % os.path.dirname(self.image)
-            fix = "%s build %s %s" % (self.program, self.image, source)
-            node.finding("image", source, found, "the image, as container.pull is never", fix)
-            return False
         part = "%s.%s" % (self.image, node.name)
         try:
             result = image.run_with_tmpdir(node, self.program, ["build", "--force", part, source], self.image)

@@ -44,6 +44,7 @@ class Engine(Base):
         self.options += mount_options(node, self)
         self.options += gpus.options(node, self)
         self.options += settings["args"]
+        image.check_never_pulled(node, self)
 
     def user_options(self) -> "List[str]":
         """Options that make the container's user the submitter on the host."""
@@ -68,7 +69,9 @@ class Engine(Base):
         for service in self.node.settings["services"]:
             name = service.get("image")
             if name and not self.has_image(name):
-                image.pull_unless_never(self.node, self, name, service["image_with_registry"])
+                from ..pull import pull
+
+                pull(self.node, self, service["image_with_registry"])
 
     def argv(self) -> "List[str]":
         node = self.node

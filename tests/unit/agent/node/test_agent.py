@@ -40,7 +40,7 @@ print("SESSION", os.environ.get("XDG_RUNTIME_DIR"), file=log)
 if does == "exit":
     sys.exit(7)
 if does == "no python":  # like podman with crun
-    print("Error: crun: executable file `python3` not found in $PATH: No such file or directory", file=sys.stderr)
+    print("crun: executable file `python3` not found in $PATH: No such file or directory", file=sys.stderr)
     sys.exit(127)
 for line in sys.stdin:
     log.write(line)
@@ -58,8 +58,8 @@ LIMITED = 'ulimit -S -f 50000 -t 9000; exec "$@"'  # soft limits of the submitte
 class NodeProcess:
     """A running node agent with all its files in a folder.
 
-    does: of the container process: `exit` (at once), `no python` (the image has none), `stop` (end at the message `stop`), `stay` (ignore the
-    end of its input), or "" (end with its input).
+    does: of the container process: `exit` (at once), `no python` (the image has none), `stop` (end at the
+    message `stop`), `stay` (ignore the end of its input), or "" (end with its input).
     """
 
     def __init__(self, folder: Path, does: str = "", **spec: Any) -> None:

@@ -1,20 +1,26 @@
 """Images on a node: pull, load, build."""
 
+import contextlib
 import fcntl
 import os
 import re
+import socket
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slurmray.agent import job_errors
+from slurmray.agent.node import image, pull
 from slurmray.agent.node.runtimes.podman import Podman
 
 from ..fake_node import FakeNode
 
+HANG = 60  # seconds
 NAME = "rayproject/ray:2.60.0"
 BUILD = {"file": "Dockerfile", "context": "."}
 
@@ -62,10 +68,12 @@ def test_pull_load_or_build(
 
 
 def test_an_image_that_is_never_pulled(tmp_path: Path) -> None:
+    """It is a finding of the checks, before any node has been told to start a container."""
     node, runtime = make(tmp_path, "", pull="never")
-    runtime.ensure_images()
-    wanted = "the image, as container.pull is never"
-    assert node.findings == [("image", NAME, "is not on this node", wanted, "podman load it on node1")]
+    node.settings["services"] = [{"name": "web", "image": "nginx"}]
+    image.check_never_pulled(node, runtime)
+    rest = ("is not on this node", "the image, as container.pull is never", "podman load it on node1")
+    assert node.findings == [("image", NAME, *rest), ("image", "nginx", *rest)]
     assert calls(node) == []
 
 
@@ -74,7 +82,9 @@ def test_an_image_that_is_never_pulled(tmp_path: Path) -> None:
     [
         ("toomanyrequests: You have reached your pull rate limit", 2, 2, True),
         ("received unexpected HTTP status: 503 Service Unavailable", 3, 3, True),
-        ("dial tcp: i/o timeout", 9, 3, False),
+        ("net/http: TLS handshake timeout", 9, 3, False),
+        ("dial tcp 10.0.0.1:443: i/o timeout", 9, 1, False),
+        ("Get https://x/v2/: net/http: request canceled while waiting for connection (Timeout)", 9, 1, False),
         ("manifest unknown", 9, 1, False),
     ],
 )
@@ -94,6 +104,85 @@ def test_a_pull_is_repeated_after_a_temporary_error(
     assert [finding[:4] for finding in node.findings] == (
         [] if is_found else [("image", "podman pull", f"Error: {answer}", f"docker.io/{NAME}")]
     )
+
+
+def program(text: str) -> str:
+    """A stand-in for podman, in Python, that goes on for long."""
+    return f"""echo Trying to pull x...; exec {sys.executable} -c '{text}; import time; time.sleep({HANG})'"""
+
+
+def connect_to(port: int) -> str:
+    return f'import socket; socket.create_connection(("127.0.0.1", {port}))'
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "QUIET", 0.5)
+    monkeypatch.setattr(pull, "CONNECT_TIMEOUT", 0.5)
+
+
+@pytest.fixture
+def registry() -> Iterator[socket.socket]:
+    """It listens, and accepts nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        yield server
+
+
+@pytest.fixture
+def silent(registry: socket.socket) -> Iterator[int]:
+    """Port of a registry that does not answer: the kernel drops connections beyond the backlog."""
+    address = registry.getsockname()
+    with socket.create_connection(address):
+        yield address[1]
+
+
+def pull_silently(node: FakeNode, runtime: Podman, port: int) -> bool:
+    return pull.pull(node, runtime, f"127.0.0.1:{port}/none/such:1")
+
+
+def test_a_pull_ends_when_podman_could_not_connect(tmp_path: Path) -> None:
+    why = 'pinging container registry x: Get "https://x/v2/": dial tcp 10.0.0.1:443: i/o timeout'
+    escaped = why.replace('"', '\\"')
+    line = f'time="2026-11-27" level=warning msg="Failed, retrying in 1s ... (1/3). Error: {escaped}"'
+    node, runtime = make(tmp_path, f"echo '{line}' >&2; exec sleep {HANG}")
+    runtime.ensure_images()
+    fix = "node1 does not reach the registry: load the image there beforehand"
+    assert node.findings == [("image", "podman pull", why, f"docker.io/{NAME}", fix)]
+    assert len(calls(node)) == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_pull_ends_when_nothing_answers(tmp_path: Path, silent: int) -> None:
+    node, runtime = make(tmp_path, program(connect_to(silent)))
+    assert not pull_silently(node, runtime, silent)
+    ((_, _, found, wanted, fix),) = node.findings
+    assert found == f"no answer from 127.0.0.1:{silent} for 1 s"
+    assert fix == "node1 does not reach the registry: load the image there beforehand"
+    assert node.phases[1] == f"image podman pull {wanted}: connecting to 127.0.0.1 for 0 s"
+    assert len(calls(node)) == 1
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("case", ["slow", "proxy or mirror", "progress"])
+def test_a_pull_that_may_succeed_goes_on(tmp_path: Path, registry: socket.socket, case: str) -> None:
+    """It connects to a registry that accepts, or elsewhere; or the registry has answered before."""
+    port = registry.getsockname()[1]
+    wait = "import time; time.sleep(3); raise SystemExit(0)"
+    with contextlib.ExitStack() as stack:
+        if case == "slow":
+            commands = f"{connect_to(port)}; {wait}"
+        else:
+            stack.enter_context(socket.create_connection(registry.getsockname()))
+            commands = wait
+        if case == "progress":
+            commands = 'print("Getting image source signatures", flush=True); import threading; '
+            commands += f'threading.Thread(target=lambda: socket.create_connection(("127.0.0.1", {port}))'
+            commands += f", daemon=True).start(); {wait}"
+            commands = "import socket; " + commands
+        node, runtime = make(tmp_path, program(commands))
+        assert pull_silently(node, runtime, port)
+    assert node.findings == []
+    assert len([phase for phase in node.phases if "connecting to" in phase]) == (case != "progress")
 
 
 def test_an_archive_with_another_image(tmp_path: Path) -> None:
