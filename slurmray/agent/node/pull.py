@@ -4,9 +4,9 @@ A pull has no deadline: a large image may take an hour, and a busy registry may 
 where nothing answers, Podman tries for four minutes. So a pull ends early in two cases:
 
 - Podman reports that it could not connect, and wants to try again. It has tried all mirrors by then.
-- It has printed nothing for 10 s but that it begins, this host is connecting to an address of the registry
-  itself, and no address of the registry accepts a connection of ours within 10 s, either. Mirrors come before
-  the registry, and with a proxy nobody connects to it. A slow registry accepts connections: its kernel does.
+- It has printed nothing for 10 s but that it begins, then no address of the registry accepts a connection of
+  ours within 10 s, and it is still trying to connect to the registry itself. Mirrors come before the
+  registry, and with a proxy nobody connects to it. A slow registry accepts connections: its kernel does.
 
 A check of our own before the pull would have to know the mirrors and proxies in registries.conf,
 containers.conf and those of Docker's daemon, or end jobs that can pull.
@@ -49,7 +49,7 @@ def pull(node: "NodeApi", runtime: "Engine", name: str) -> bool:
     for attempt in range(1, TRIES + 1):
         watch = Watch(node, "%s pull %s" % (runtime.program, name), registry(name))
         result = image.run_with_tmpdir(node, runtime.program, ["pull", name], name, watch.is_hopeless)
-        if result.code == 0:
+        if result.code == 0 and not watch.why:  # Podman ends with 0 after SIGTERM
             return True
         output = result.out = watch.why or result.out
         if attempt == TRIES or re.search(UNREACHABLE, output) or not re.search(TRANSIENT, output):
@@ -94,10 +94,9 @@ class Watch:
         return bool(self.why)
 
     def _connect(self) -> None:
-        """Find out whether the registry accepts connections, if the runtime itself tries to connect to it."""
+        """Find out whether the runtime itself tries to connect to a registry that accepts no connection."""
         targets = [(host, address, port) for host, _, port in self._names for address in hosts.resolve(host)]
-        if hosts.is_connecting(targets):
-            codes = set(hosts.connect(targets, CONNECT_TIMEOUT).values())
-            if codes <= NO_ANSWER and hosts.is_connecting(targets):
-                where = " or ".join("%s:%d" % (host, port) for host, _, port in self._names)
-                self._no_answer = "no answer from %s for %d s" % (where, QUIET + CONNECT_TIMEOUT)
+        codes = set(hosts.connect(targets, CONNECT_TIMEOUT).values())
+        if codes <= NO_ANSWER and hosts.is_connecting(targets):
+            where = " or ".join("%s:%d" % (host, port) for host, _, port in self._names)
+            self._no_answer = "no answer from %s for %d s" % (where, QUIET + CONNECT_TIMEOUT)

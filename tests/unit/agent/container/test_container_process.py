@@ -701,6 +701,7 @@ def test_what_a_setup_in_the_container_exports(tmp_path: Path) -> None:
 def test_a_setup_in_the_container_finds_ray(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         lib = made.env.pop("PYTHONPATH")
+        made.env["PYTHON"] = "/usr/bin/python3"  # the tests' own Python may have Ray
         made.start(setup_in_container(f"export PYTHONPATH={lib}"))
         assert made.run_until("exit")["code"] == 0
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent import job_errors
-from slurmray.agent.node import image, pull
+from slurmray.agent.node import pull
 from slurmray.agent.node.runtimes.podman import Podman
 
 from ..fake_node import FakeNode
@@ -68,13 +68,14 @@ def test_pull_load_or_build(
 
 
 def test_an_image_that_is_never_pulled(tmp_path: Path) -> None:
-    """It is a finding of the checks, before any node has been told to start a container."""
+    """A finding of the checks of the node."""
     node, runtime = make(tmp_path, "", pull="never")
+    node.make_folder()
     node.settings["services"] = [{"name": "web", "image": "nginx"}]
-    image.check_never_pulled(node, runtime)
+    runtime.prepare()
     rest = ("is not on this node", "the image, as container.pull is never", "podman load it on node1")
     assert node.findings == [("image", NAME, *rest), ("image", "nginx", *rest)]
-    assert calls(node) == []
+    assert not any(call.startswith("pull") for call in calls(node))
 
 
 @pytest.mark.parametrize(
@@ -106,13 +107,15 @@ def test_a_pull_is_repeated_after_a_temporary_error(
     )
 
 
-def program(text: str) -> str:
-    """A stand-in for podman, in Python, that goes on for long."""
-    return f"""echo Trying to pull x...; exec {sys.executable} -c '{text}; import time; time.sleep({HANG})'"""
+def in_python(folder: Path, text: str, seconds: int) -> str:
+    """Commands of a stand-in for podman: a program that then sleeps."""
+    file = folder / "podman.py"
+    file.write_text(f"import socket, threading, time\n{text}\ntime.sleep({seconds})\n")
+    return f"echo Trying to pull x...; exec {sys.executable} {file}"
 
 
-def connect_to(port: int) -> str:
-    return f'import socket; socket.create_connection(("127.0.0.1", {port}))'
+def connect_to(address: tuple[str, int]) -> str:
+    return f"threading.Thread(target=socket.create_connection, args=[{address}], daemon=True).start()"
 
 
 @pytest.fixture
@@ -144,7 +147,8 @@ def test_a_pull_ends_when_podman_could_not_connect(tmp_path: Path) -> None:
     why = 'pinging container registry x: Get "https://x/v2/": dial tcp 10.0.0.1:443: i/o timeout'
     escaped = why.replace('"', '\\"')
     line = f'time="2026-11-27" level=warning msg="Failed, retrying in 1s ... (1/3). Error: {escaped}"'
-    node, runtime = make(tmp_path, f"echo '{line}' >&2; exec sleep {HANG}")
+    stay = f"trap 'exit 0' TERM; sleep {HANG} & wait"
+    node, runtime = make(tmp_path, f"echo '{line}' >&2; {stay}")
     runtime.ensure_images()
     fix = "node1 does not reach the registry: load the image there beforehand"
     assert node.findings == [("image", "podman pull", why, f"docker.io/{NAME}", fix)]
@@ -153,7 +157,7 @@ def test_a_pull_ends_when_podman_could_not_connect(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_pull_ends_when_nothing_answers(tmp_path: Path, silent: int) -> None:
-    node, runtime = make(tmp_path, program(connect_to(silent)))
+    node, runtime = make(tmp_path, in_python(tmp_path, connect_to(("127.0.0.1", silent)), HANG))
     assert not pull_silently(node, runtime, silent)
     ((_, _, found, wanted, fix),) = node.findings
     assert found == f"no answer from 127.0.0.1:{silent} for 1 s"
@@ -163,24 +167,24 @@ def test_a_pull_ends_when_nothing_answers(tmp_path: Path, silent: int) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("case", ["slow", "proxy or mirror", "progress"])
-def test_a_pull_that_may_succeed_goes_on(tmp_path: Path, registry: socket.socket, case: str) -> None:
-    """It connects to a registry that accepts, or elsewhere; or the registry has answered before."""
-    port = registry.getsockname()[1]
-    wait = "import time; time.sleep(3); raise SystemExit(0)"
+@pytest.mark.parametrize("case", ["slow", "proxy or mirror", "progress", "another port"])
+def test_a_pull_that_may_succeed_goes_on(
+    tmp_path: Path, registry: socket.socket, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """The registry has accepted its connection, it connects elsewhere, or it has got an answer before."""
+    address = registry.getsockname()
+    text = "" if case == "proxy or mirror" else connect_to(address)
+    if case == "progress":
+        text += "; print('Getting image source signatures', flush=True)"
     with contextlib.ExitStack() as stack:
-        if case == "slow":
-            commands = f"{connect_to(port)}; {wait}"
-        else:
-            stack.enter_context(socket.create_connection(registry.getsockname()))
-            commands = wait
-        if case == "progress":
-            commands = 'print("Getting image source signatures", flush=True); import threading; '
-            commands += f'threading.Thread(target=lambda: socket.create_connection(("127.0.0.1", {port}))'
-            commands += f", daemon=True).start(); {wait}"
-            commands = "import socket; " + commands
-        node, runtime = make(tmp_path, program(commands))
-        assert pull_silently(node, runtime, port)
+        if case != "slow":
+            stack.enter_context(socket.create_connection(address))  # from now on it does not answer
+        if case == "another port":
+            other = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            names = [("127.0.0.1", "127.0.0.1", each.getsockname()[1]) for each in (registry, other)]
+            monkeypatch.setattr(pull, "registry", lambda _: names)
+        node, runtime = make(tmp_path, in_python(tmp_path, text, 3))
+        assert pull_silently(node, runtime, address[1])
     assert node.findings == []
     assert len([phase for phase in node.phases if "connecting to" in phase]) == (case != "progress")
 

@@ -412,15 +412,3 @@ def test_service_images(tmp_path: Path) -> None:
     runtime.image_is_here = True
     runtime.ensure_images()
     assert (tmp_path / "pulled").read_text() == "docker.io/library/nginx\n"
-    node.settings["container"]["pull"] = "never"
-    node.findings = []
-    runtime.ensure_images()
-    assert node.findings == [
-        (
-            "image",
-            "nginx",
-            "is not on this node",
-            "the image, as container.pull is never",
-            "podman load it on node1",
-        )
-    ]
