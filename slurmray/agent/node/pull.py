@@ -89,7 +89,7 @@ class Watch:
             if time.monotonic() > self._due:
                 self._due = float("inf")
                 host = self._names[0][0]
-                self._node.phase("image", "%s: connecting to %s for %d s" % (self._what, host, QUIET))
+                self._node.phase("image", "%s: no answer from %s for %d s" % (self._what, host, QUIET))
                 threading.Thread(target=self._connect, daemon=True).start()
         return bool(self.why)
 
