@@ -15,6 +15,7 @@ IFREQ = 40  # bytes of a struct ifreq on 64-bit Linux: the name takes 16, the IP
 # Loopback and link-local: of no use to another host.
 _LOCAL = ("127.", "169.254.", "::1", "fe80:")
 SYN_SENT = "02"  # TCP_SYN_SENT in /proc/net/tcp (include/net/tcp_states.h)
+ANSWERS = (0, errno.ECONNREFUSED)  # errno of connections to a host that can be reached
 MAX_SOCKETS = 256  # at one time, because of the limit of open files
 
 
@@ -61,7 +62,11 @@ def connect(targets: "Sequence[Target]", timeout: float) -> "Dict[Target, int]":
         with selectors.DefaultSelector() as selector:
             for target in targets[start : start + MAX_SOCKETS]:
                 family = socket.AF_INET6 if ":" in target[1] else socket.AF_INET
-                connection = socket.socket(family, socket.SOCK_STREAM)
+                try:
+                    connection = socket.socket(family, socket.SOCK_STREAM)
+                except OSError as error:  # a host without IPv6
+                    codes[target] = error.errno or errno.EAFNOSUPPORT
+                    continue
                 connection.setblocking(False)
                 codes[target] = connection.connect_ex((target[1], target[2]))
                 if codes[target] == errno.EINPROGRESS:
@@ -95,7 +100,7 @@ def find_answering(addresses: "Dict[str, List[str]]", port: int, timeout: float)
         for address in resolve(name)
     ]
     codes = connect(targets, timeout)
-    return {target[0] for target in targets if codes[target] in (0, errno.ECONNREFUSED)}
+    return {target[0] for target in targets if codes[target] in ANSWERS}
 
 
 def is_connecting(targets: "Sequence[Target]") -> bool:

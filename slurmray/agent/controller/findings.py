@@ -34,9 +34,7 @@ def normalize(found: str) -> str:
 
 
 class Findings:
-    """Collects findings. Those of several nodes that differ only by chance or in the name of the node in the
-    fix are one row, the first.
-    """
+    """Collects findings. Those that differ by chance only, or in the node's name in the fix, are one row."""
 
     def __init__(self, log: "JobLog") -> None:
         self._log = log

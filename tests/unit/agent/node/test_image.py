@@ -1,11 +1,11 @@
 """Images on a node: pull, load, build."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent import job_errors
+from slurmray.agent import hosts, job_errors
 from slurmray.agent.node import pull
 from slurmray.agent.node.runtimes.podman import Podman
 
@@ -107,17 +107,6 @@ def test_a_pull_is_repeated_after_a_temporary_error(
     )
 
 
-def in_python(folder: Path, text: str, seconds: int) -> str:
-    """Commands of a stand-in for podman: a program that then sleeps."""
-    file = folder / "podman.py"
-    file.write_text(f"import socket, threading, time\n{text}\ntime.sleep({seconds})\n")
-    return f"echo Trying to pull x...; exec {sys.executable} {file}"
-
-
-def connect_to(address: tuple[str, int]) -> str:
-    return f"threading.Thread(target=socket.create_connection, args=[{address}], daemon=True).start()"
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull, "QUIET", 0.5)
@@ -131,16 +120,17 @@ def registry() -> Iterator[socket.socket]:
         yield server
 
 
-@pytest.fixture
-def silent(registry: socket.socket) -> Iterator[int]:
-    """Port of a registry that does not answer: the kernel drops connections beyond the backlog."""
-    address = registry.getsockname()
-    with socket.create_connection(address):
-        yield address[1]
+def connect(server: socket.socket) -> socket.socket:
+    """A connection to a server. The first is made; the kernel drops those beyond the backlog."""
+    made = socket.socket()
+    made.setblocking(False)
+    assert made.connect_ex(server.getsockname()) == errno.EINPROGRESS
+    return made
 
 
-def pull_silently(node: FakeNode, runtime: Podman, port: int) -> bool:
-    return pull.pull(node, runtime, f"127.0.0.1:{port}/none/such:1")
+def pull_from(server: socket.socket, folder: Path, podman: str) -> tuple[bool, FakeNode]:
+    node, runtime = make(folder, f"echo Trying to pull x...; {podman}")
+    return pull.pull(node, runtime, f"127.0.0.1:{server.getsockname()[1]}/none/such:1"), node
 
 
 def test_a_pull_ends_when_podman_could_not_connect(tmp_path: Path) -> None:
@@ -156,11 +146,12 @@ def test_a_pull_ends_when_podman_could_not_connect(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_pull_ends_when_nothing_answers(tmp_path: Path, silent: int) -> None:
-    node, runtime = make(tmp_path, in_python(tmp_path, connect_to(("127.0.0.1", silent)), HANG))
-    assert not pull_silently(node, runtime, silent)
+def test_a_pull_ends_when_nothing_answers(tmp_path: Path, registry: socket.socket) -> None:
+    with connect(registry), connect(registry):
+        is_pulled, node = pull_from(registry, tmp_path, f"exec sleep {HANG}")
+    assert not is_pulled
     ((_, _, found, wanted, fix),) = node.findings
-    assert found == f"no answer from 127.0.0.1:{silent} for 1 s"
+    assert found == f"no answer from 127.0.0.1:{registry.getsockname()[1]} for 1 s"
     assert fix == "node1 does not reach the registry: load the image there beforehand"
     assert node.phases[1] == f"image podman pull {wanted}: no answer from 127.0.0.1 for 0 s"
     assert len(calls(node)) == 1
@@ -172,21 +163,38 @@ def test_a_pull_that_may_succeed_goes_on(
     tmp_path: Path, registry: socket.socket, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     """The registry has accepted its connection, it connects elsewhere, or it has got an answer before."""
-    address = registry.getsockname()
-    text = "" if case == "proxy or mirror" else connect_to(address)
+    podman = "sleep 3"
     if case == "progress":
-        text += "; print('Getting image source signatures', flush=True)"
+        lost = "retrying in 1s ... (1/3). Error: dial tcp 10.0.0.1:443: i/o timeout"
+        podman = f"echo Getting image source signatures; echo '{lost}'; {podman}"
     with contextlib.ExitStack() as stack:
-        if case != "slow":
-            stack.enter_context(socket.create_connection(address))  # from now on it does not answer
+        stack.enter_context(connect(registry))
+        if case in ("progress", "another port"):
+            stack.enter_context(connect(registry))
         if case == "another port":
             other = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             names = [("127.0.0.1", "127.0.0.1", each.getsockname()[1]) for each in (registry, other)]
             monkeypatch.setattr(pull, "registry", lambda _: names)
-        node, runtime = make(tmp_path, in_python(tmp_path, text, 3))
-        assert pull_silently(node, runtime, address[1])
+        elif case == "proxy or mirror":
+            monkeypatch.setattr(pull, "registry", lambda _: [("a", "a", 443)])
+            monkeypatch.setattr(hosts, "resolve", lambda _: ["192.0.2.1"])  # for documentation: RFC 5737
+        is_pulled, node = pull_from(registry, tmp_path, podman)
+    assert is_pulled
     assert node.findings == []
     assert len([phase for phase in node.phases if "no answer" in phase]) == (case != "progress")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("docker.io/a/b:1", [("registry-1.docker.io", 443), ("registry-1.docker.io", 80)]),
+        ("localhost:5000/a@sha256:1", [("localhost", 5000)]),
+        ("[::1]:5000/a", [("[::1]", 5000)]),
+        ("ghcr.io/a", [("ghcr.io", 443), ("ghcr.io", 80)]),
+    ],
+)
+def test_the_registry_of_an_image(name: str, expected: list[tuple[str, int]]) -> None:
+    assert [(host, port) for host, _, port in pull.registry(name)] == expected
 
 
 def test_an_archive_with_another_image(tmp_path: Path) -> None:
