@@ -40,7 +40,7 @@ def test_a_host_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(family: int, _kind: int) -> None:
         raise OSError(errno.EAFNOSUPPORT, str(family))
 
-    monkeypatch.setattr(hosts.socket, "socket", refuse)
+    monkeypatch.setattr(socket, "socket", refuse)
     target = ("n", "fd00::9", 1)
     assert hosts.connect([target], 1) == {target: errno.EAFNOSUPPORT}
 
