@@ -155,6 +155,7 @@ def _container(spec: JobSpec) -> shape.Container:
         "args": container_args(container),
         "step_args": container.step_args,
         "workdir": container.workdir or "",
+        "python": container.python,
         "setup": container.setup,
         "setup_timeout": container.setup_timeout,
         "shm_size": container.shm_size or "",

@@ -14,6 +14,7 @@ import jinja2
 
 from slurmray import __version__
 from slurmray.agent import script_parts
+from slurmray.agent.controller.findings import normalize
 from slurmray.agent.controller.host_list import host_list
 from slurmray.diagnosis.exit_codes import fix_of
 from slurmray.resources import data_folder
@@ -332,12 +333,16 @@ def _path(counts: Iterable[Count], name: str, highest: int, axis: _Axis) -> str:
 def _findings(findings: Iterable[Event]) -> list[dict[str, str]]:
     """Findings, those that are alike of several nodes as one."""
     fields = ("kind", "check", "found", "wanted", "fix")
-    nodes: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[tuple[str, ...], list[Event]] = {}
     for event in findings:
-        nodes.setdefault(tuple(event[field] for field in fields), []).append(event["node"])
+        key = (event["kind"], event["check"], normalize(event["found"]), event["wanted"], event["fix"])
+        alike.setdefault(key, []).append(event)
     return [
-        {"nodes": host_list(list(dict.fromkeys(names))), **dict(zip(fields, row, strict=True))}
-        for row, names in nodes.items()
+        {
+            "nodes": host_list(event["node"] for event in events),
+            **{field: events[0][field] for field in fields},
+        }
+        for events in alike.values()
     ]
 
 

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from slurmray.agent.controller.findings import normalize
 from slurmray.agent.controller.host_list import host_list
 from slurmray.slurm.states import Event, head_loss, last_start
 from slurmray.slurm.syntax import expand_host_list
@@ -235,7 +236,7 @@ def _group_findings(events: Sequence[Event]) -> list[dict[str, Event]]:
     found: dict[tuple[str, ...], dict[str, Event]] = {}
     for event in events:
         if event["event"] == "finding" and event["kind"] != "warn":
-            row = event["check"], event["found"], event["wanted"]
+            row = event["check"], normalize(event["found"]), event["wanted"]
             found.setdefault(row, {})[event["node"]] = event
     return list(found.values())
 

@@ -50,6 +50,7 @@ class NodeContext:
         self.gpu_masks: "Dict[str, str]" = {}  # GPU_MASKS as Slurm set them
         self.env_file: "Dict[str, str]" = {}
         self.node_env: "Dict[str, str]" = {}
+        self.setup_env: "Dict[str, Optional[str]]" = {}  # what container.setup exports; None: what it unsets
         self.peers: "List[str]" = []  # addresses of all nodes; empty unless a proxy is set
         self.is_guarded = False  # runs below guard.py: Python and Ray may differ between nodes
         self.ray_version: "Version" = ()  # known before Ray starts

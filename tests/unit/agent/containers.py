@@ -192,6 +192,7 @@ SETTINGS: dict[str, Any] = {
         "args": [],
         "step_args": [],
         "workdir": "/",
+        "python": "python3",
         "setup": "",
         "setup_timeout": 600,
         "shm_size": "",

@@ -85,6 +85,7 @@ MARKED: dict[str, Any] = {
         "accelerator": "amd",
         "mounts": ["Zmark-source:/Zmark-destination:ro,rslave"],
         "workdir": "/Zmark-workdir",
+        "python": "/Zmark-python",
         "setup": "Zmark-setup-inside",
         "setup_timeout": 8642019,
         "shm_size": "8642008k",

@@ -254,8 +254,14 @@ def test_a_failure_has_its_fix() -> None:
 def test_findings_of_several_nodes_are_one_row() -> None:
     row = {"kind": "warn", "check": "/dev/shm", "found": "64 MB", "wanted": "1 GB", "fix": "mount it"}
     events = [event("finding", 1, node=f"gpu-{number}", **row) for number in (1, 2, 3)]
+    refused = {**row, "found": "10.0.0.9:1234: refused"}
+    events += [event("finding", 1, node="gpu-4", **refused)]
+    events += [event("finding", 1, node="gpu-5", **{**refused, "found": "10.0.0.9:4321: refused"})]
     page = Page(render([start(["gpu-1"]), *events]))
-    assert page.rows("nodes") == [["gpu-[1-3]", "warn", "/dev/shm", "64 MB", "1 GB", "mount it"]]
+    assert page.rows("nodes") == [
+        ["gpu-[1-3]", "warn", "/dev/shm", "64 MB", "1 GB", "mount it"],
+        ["gpu-[4-5]", "warn", "/dev/shm", "10.0.0.9:1234: refused", "1 GB", "mount it"],
+    ]
 
 
 def test_earlier_attempts() -> None:

@@ -9,6 +9,7 @@ import socket
 import time
 import zlib
 
+from ... import hosts
 from .. import process_tree
 from .node_address import NetworkError
 
@@ -116,14 +117,7 @@ def _listeners(ports: "Collection[int]") -> "Tuple[Set[int], Set[Tuple[str, int]
 
 def _listening(ports: "Collection[int]") -> "List[List[str]]":
     """The rows of /proc/net/tcp and tcp6 of sockets that listen on these ports."""
-    rows = []
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(table) as file:
-                rows += [line.split() for line in file.readlines()[1:]]
-        except FileNotFoundError:
-            pass
-    return [row for row in rows if row[3] == LISTEN and _port(row) in ports]
+    return [row for row in hosts.tcp_sockets() if row[3] == LISTEN and _port(row) in ports]
 
 
 def _port(row: "List[str]") -> int:

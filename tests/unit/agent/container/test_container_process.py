@@ -394,7 +394,8 @@ def test_ray_start_exits(tmp_path: Path) -> None:
 def test_an_image_without_ray(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")  # the tests' own Python may have Ray
-        message = "/usr/bin/python3 has no Ray. Install ray[default] for it"
+        fix = "Install ray[default] for it, or set container.python to the image's Python that has it"
+        message = f"/usr/bin/python3 has no Ray. {fix}"
         assert failure(made) == ("image", message)
 
 
@@ -404,7 +405,7 @@ def test_a_python_without_ray_is_a_finding_without_a_container(tmp_path: Path) -
         made.start(settings(trainer=shell("true")), role="guard")
         row = made.run_until("finding")
         assert (row["kind"], row["check"], row["found"]) == ("image", "/usr/bin/python3", "no Ray")
-        assert row["fix"] == "activate its environment in setup"
+        assert row["fix"] == "activate its environment in setup, or set container.python"
         made.head.close()
 
 
@@ -707,6 +708,63 @@ def test_setup_in_the_container(tmp_path: Path) -> None:
             assert "installed by alice, mine, /\nmode=600\n" in node.log.read_text()
             assert node.close() == 0
             assert list(node.folder.iterdir()) == []
+
+
+def make_venv(folder: Path) -> Path:
+    """The Python of the tests under another path."""
+    (folder / "venv").mkdir()
+    python = folder / "venv/python3"
+    python.symlink_to(sys.executable)
+    return python
+
+
+SHOW_PYTHON = "import os, sys; print(sys.executable, *map(os.environ.get, ('MINE', 'ENV', 'GONE')))"
+
+
+def test_what_a_setup_in_the_container_exports(tmp_path: Path) -> None:
+    """Also over `env`; and another Python first in PATH is that of the container process, and so of Ray."""
+    python = make_venv(tmp_path)
+    commands = f"export MINE=mine ENV=changed PATH={python.parent}:$PATH; unset GONE; set -- a; exit 0"
+    spec = setup_in_container(commands, env={"ENV": "env", "GONE": "env"})
+    spec["trainer"].update(trainer("python3", "-c", SHOW_PYTHON))
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        made.start(spec)
+        made.run_until("phase", text=f"container.setup has activated {python}")
+        made.run_until("ready")
+        for node in made.nodes:
+            argv = Path(f"/proc/{node.process.pid}/cmdline").read_text().split("\0")
+            assert argv[0] == str(python)
+            assert not (node.folder / "resume").exists()
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, f"{python} mine changed None\n")
+        assert {node.close() for node in made.nodes} == {0}
+    assert left_over(tmp_path) == []
+
+
+def test_a_setup_in_the_container_finds_ray(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        lib = made.env.pop("PYTHONPATH")
+        made.env["PYTHON"] = "/usr/bin/python3"  # the tests' own Python may have Ray
+        made.start(setup_in_container(f"export PYTHONPATH={lib}"))
+        assert made.run_until("exit")["code"] == 0
+
+
+def test_the_job_ends_while_another_python_is_activated(tmp_path: Path) -> None:
+    python = make_venv(tmp_path)
+    with cluster(tmp_path) as made:
+        made.start(setup_in_container(f"export PATH={python.parent}:$PATH"))
+        made.run_until("phase", text=f"container.setup has activated {python}")
+        assert made.head.close() == 0
+    assert left_over(tmp_path) == []
+
+
+def test_the_python_of_the_job_spec_comes_first_in_path(tmp_path: Path) -> None:
+    python = make_venv(tmp_path)
+    spec = settings(container={"python": str(python)}, trainer=trainer("python3", "-c", SHOW_PYTHON))
+    with cluster(tmp_path) as made:
+        made.start(spec)
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, f"{python} None None None\n")
 
 
 @pytest.mark.parametrize("level", ["fail", "none"])
