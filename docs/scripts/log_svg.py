@@ -88,7 +88,7 @@ def _style(line: str) -> Table | Text:
 
 def main() -> None:
     """Read a log from standard input and write the picture."""
-    parser = argparse.ArgumentParser(description="Draws the log of a job, which it reads from standard input.")
+    parser = argparse.ArgumentParser(description="Draws the log of a job from standard input.")
     parser.add_argument("picture", type=Path, help="the SVG file to write")
     parser.add_argument("--title", default="slurm-1.out", help="title of the window")
     arguments = parser.parse_args()
