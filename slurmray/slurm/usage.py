@@ -1,10 +1,9 @@
-"""What the nodes of a job use: their latest samples, as the job writes them into its run directory."""
+"""What the nodes of a job use: samples, as the job writes them into its run directory."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -50,6 +49,13 @@ class Usage(NamedTuple):
     nodes: Mapping[str, NodeUse]
 
 
+class Sample(NamedTuple):
+    """GPUs of a node. time: seconds since 1970. utilization: of those where it is known, at least one, %."""
+
+    time: float
+    utilization: Sequence[float]
+
+
 def parse_usage(data: bytes) -> Usage | None:
     """Return what usage.json has; None if it is not what a job writes."""
     try:
@@ -65,6 +71,30 @@ def parse_usage(data: bytes) -> Usage | None:
     return Usage(time, amount(content.get("output")), nodes)
 
 
+def parse_samples(data: bytes) -> Iterator[Sample]:
+    """Yield the samples of GPUs in a node's file, as docs/guides/watching.md describes it.
+
+    What is not like that is skipped.
+    """
+    place = 0
+    for line in data.splitlines():
+        try:
+            sample = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(sample, dict):
+            continue
+        names = sample.get("columns")
+        if isinstance(names, list) and "utilization" in names:
+            place = names.index("utilization")
+        rows, time = sample.get("gpus"), amount(sample.get("time"))
+        if time is None or not isinstance(rows, list):
+            continue
+        values = [amount(row[place]) for row in rows if isinstance(row, list) and len(row) > place]
+        if known := [value for value in values if value is not None]:
+            yield Sample(time, [min(100.0, value) for value in known])
+
+
 def _node(row: Mapping[str, Any]) -> NodeUse:
     numbers = {name: amount(row.get(name)) for name in NodeUse._fields if name != "error"}
     error = row.get("error")
@@ -72,10 +102,10 @@ def _node(row: Mapping[str, Any]) -> NodeUse:
 
 
 def amount(value: object) -> float | None:
-    """Return a value of a file of a job if it is a finite number that is not negative, else None."""
+    """Return a value of a file of a job if it is a number that is not negative, nor huge, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return value if 0 <= value < 2**63 else None  # not NaN
 
 
 def mean_utilization(usage: Usage) -> float | None:
