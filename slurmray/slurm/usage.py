@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from slurmray.slurm.timeline import duration
 
 _MAX_NODES = 1 << 16
+_TEXTS = ("error", "other")  # fields of NodeUse
 _IDLE = 120  # seconds at 0 % that are worth a line: data loading and checkpoints are shorter
 _OLD = 180  # seconds
 
@@ -21,7 +22,8 @@ class NodeUse(NamedTuple):
     has it, in the order of the job's GPUs there. idle: seconds for which one has been at 0 %, as far as
     samples show. gpu_memory: %. power: mean of the GPUs, W. slowed: number of a GPU whose hardware has
     lowered its clock. cores: CPUs that the job uses. memory: of the job, MiB. shm: of /dev/shm, MiB. age:
-    of the sample, seconds. error: why its GPUs cannot be read; "" if they can.
+    of the sample, seconds. error: why its GPUs cannot be read; "" if they can. other: a process that holds
+    memory of a GPU and is not the job's; "" for none.
     """
 
     gpu: float | None = None
@@ -36,6 +38,7 @@ class NodeUse(NamedTuple):
     shm: float | None = None
     age: float | None = None
     error: str = ""
+    other: str = ""
 
 
 class Usage(NamedTuple):
@@ -96,9 +99,9 @@ def parse_samples(data: bytes) -> Iterator[Sample]:
 
 
 def _node(row: Mapping[str, Any]) -> NodeUse:
-    numbers = {name: amount(row.get(name)) for name in NodeUse._fields if name != "error"}
-    error = row.get("error")
-    return NodeUse(**numbers, error=error if isinstance(error, str) else "")
+    numbers = {name: amount(row.get(name)) for name in NodeUse._fields if name not in _TEXTS}
+    error, other = (text if isinstance(text := row.get(name), str) else "" for name in _TEXTS)
+    return NodeUse(**numbers, error=error, other=other)
 
 
 def amount(value: object) -> float | None:
@@ -141,6 +144,8 @@ def find_unusual(usage: Usage) -> list[tuple[str, str]]:
             rows.append((name, f"no sample for {duration(node.age)}"))
         elif node.idle is not None and node.idlest is not None and node.idle >= _IDLE:
             rows.append((name, f"GPU {node.idlest:.0f} has been at 0 % for {duration(node.idle)}"))
+        if node.other:
+            rows.append((name, f"{node.other}, not of this job"))
         if node.slowed is not None:
             rows.append((name, f"GPU {node.slowed:.0f} has lowered its clock: heat, or its power supply"))
     return rows

@@ -30,9 +30,9 @@ def _are_job_ids(value: "Any") -> bool:
 
 
 def _is_use(value: "Any") -> bool:
-    """See wire/messages.py: numbers, and a text."""
+    """See wire/messages.py: numbers, and texts."""
     return isinstance(value, dict) and all(
-        name in USE and (isinstance(item, str) if name == "error" else _is_amount(item))
+        name in USE and (isinstance(item, str) if name in USE_TEXTS else _is_amount(item))
         for name, item in value.items()
     )
 
@@ -41,6 +41,7 @@ def _is_amount(value: "Any") -> bool:
     return type(value) in (int, float) and 0 <= value < 2**63  # not NaN
 
 
+USE_TEXTS = ("error", "other")
 USE = (
     "gpu",
     "lowest",
@@ -54,7 +55,7 @@ USE = (
     "cores",
     "memory",
     "shm",
-    "error",
+    *USE_TEXTS,
 )
 _ANY = _text(".*")
 _ADDRESS = "[0-9A-Za-z.:%_-]{1,64}"

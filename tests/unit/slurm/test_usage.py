@@ -33,6 +33,7 @@ def test_nodes_that_deserve_a_look() -> None:
             c={"slowed": 3},
             d={"age": 400, "idlest": 0, "idle": 400},
             e={"error": "nvidia-smi does not answer"},
+            f={"other": "GPU 3: 8000 MiB held by python3 (pid 4711) of bob"},
         )
     )
     assert rows == [
@@ -40,6 +41,7 @@ def test_nodes_that_deserve_a_look() -> None:
         ("c", "GPU 3 has lowered its clock: heat, or its power supply"),
         ("d", "no sample for 7 min"),
         ("e", "its GPUs cannot be read: nvidia-smi does not answer"),
+        ("f", "GPU 3: 8000 MiB held by python3 (pid 4711) of bob, not of this job"),
     ]
 
 
@@ -64,7 +66,9 @@ def test_what_no_job_writes(data: bytes) -> None:
 
 
 def test_wrong_values_are_not_known() -> None:
-    nodes = usage(a={"gpu": "90", "cores": -1, "memory": 1e400, "error": 5, "more": 1}, b=3).nodes
+    nodes = usage(
+        a={"gpu": "90", "cores": -1, "memory": 1e400, "error": 5, "other": [], "more": 1}, b=3
+    ).nodes
     assert nodes == {"a": NodeUse()}
 
 
