@@ -4,8 +4,8 @@ They go to `logs/NODE.samples.jsonl` in the run directory, and in short to the c
 heartbeat. docs/guides/watching.md describes both. A driver or a file system may hang, so nothing waits for
 the thread that takes them.
 
-Processes that hold memory of GPUs change seldom, so they are in one of many samples, and the preflight
-checks and a stall's evidence have nvidia-smi's own list of them.
+Few samples have the processes that hold memory of the GPUs: they change seldom, and the preflight checks and
+a stall's evidence look at them, too.
 """
 
 import json
@@ -35,8 +35,8 @@ SHM = "/dev/shm"
 # H100, while others of the same job are at 0 % (github.com/NVIDIA/nccl/issues/1550).
 IDLE, BUSY = 2, 90
 LOW = 50  # % of the power that a GPU may draw
-# Seconds between two lists of the processes on GPUs. A query by nvidia-smi takes up to 0.02 s of a core (on an
-# H200 in persistence mode): with a second one every 30 s, all samples would take more than 0.1 % of a core.
+# Seconds between two lists of the processes on GPUs. A query by nvidia-smi takes up to 0.02 s of a core (H200
+# in persistence mode): with a second one every 30 s, samples would take more than 0.1 % of a core.
 PROCESSES_INTERVAL = 600.0
 HOST = ("cores", "memory", "shm")  # fields of a sample that are the same in the short one
 RARE = ("states", "processes")  # fields of samples that are kept in a full file

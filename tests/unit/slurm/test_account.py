@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from slurmray.slurm.account import Account, list_allocations, list_periods, make_account, measure_idle
+from slurmray.slurm.account import Account, Period, list_allocations, list_periods, make_account, measure_idle
 from slurmray.slurm.job_status import make_status
 from slurmray.slurm.states import Event
 from slurmray.slurm.usage import Sample
@@ -27,7 +27,7 @@ def account(
     now = T0 + after
     status = make_status(7, state, record, attempts[-1], now)
     allocations = list_allocations(status, attempts, now)
-    idle = {}
+    idle: dict[Period, float] = {}
     for period in list_periods(allocations):
         if period.attempt == len(attempts) - 1:
             idle |= measure_idle((samples or {}).get(period.node, []), [period])
