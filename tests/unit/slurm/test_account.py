@@ -144,7 +144,7 @@ def test_a_job_that_runs() -> None:
     assert make_account(status, list_allocations(status, [[]], T0), {}, T0) is None
 
 
-@pytest.mark.attack("a damaged events.jsonl", inputs=5)
+@pytest.mark.attack("a damaged events.jsonl", inputs=1)
 @pytest.mark.parametrize(
     "events",
     [

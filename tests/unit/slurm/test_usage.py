@@ -45,7 +45,7 @@ def test_nodes_that_deserve_a_look() -> None:
     ]
 
 
-@pytest.mark.attack("a file of the run directory", inputs=10)
+@pytest.mark.attack("a file of the run directory", inputs=1)
 @pytest.mark.parametrize(
     "data",
     [
@@ -87,7 +87,7 @@ def test_samples_of_a_node() -> None:
     assert list(parse_samples(text)) == [Sample(100, [100, 80]), Sample(160, [70])]
 
 
-@pytest.mark.attack("a file of the run directory", inputs=10)
+@pytest.mark.attack("a file of the run directory", inputs=1)
 @pytest.mark.parametrize(
     "text",
     [

@@ -30,7 +30,7 @@ def node(tmp_path: Path) -> FakeNode:
     node.mail, node.gpus = mail, ["GPU-a", "GPU-b"]
     answer(node, OUTPUT)
     process(node, "self", "python3", STEP)
-    process(node, "11", "ray::train", f"{STEP}")
+    process(node, "11", "ray::train", STEP)
     process(node, "12", "ray::rollout", f"{STEP}/libpod-1")
     process(node, "13", "python3", OTHER)
     return node
@@ -96,7 +96,7 @@ def test_jobs_that_share_gpus(node: FakeNode, name: str) -> None:
     assert other(node) == ""
 
 
-@pytest.mark.attack("names of processes, which users choose", inputs=3)
+@pytest.mark.attack("names of processes, which users choose", inputs=1)
 @pytest.mark.parametrize("name", ["\x1b[2J\nGPU-a", "\udcff" * 5, '","x' * 99])
 def test_names_of_processes(node: FakeNode, name: str) -> None:
     (node.root / "proc/13/comm").write_text(name, errors="surrogateescape")
