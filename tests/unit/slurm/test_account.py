@@ -162,5 +162,7 @@ def test_a_job_that_runs() -> None:
     ],
 )
 def test_events_that_no_job_writes(events: list[Event]) -> None:
-    """No row is negative, and they add up."""
+    """No row is negative, nor a time, and they add up."""
+    allocations = list_allocations(make_status(7, "COMPLETED", {}, events, T0), [events], T0)
+    assert all(period.ended >= period.began for period in list_periods(allocations))
     hours(account(events, samples={"node1": [sample(2 * HOUR, *[0] * 1000)]}))

@@ -308,6 +308,10 @@ def test_a_trainer_that_was_started_again() -> None:
     assert "restart 1: 6 min without the trainer, 1 h 0 min with it" in page.text
 
 
+def account_bars(page: Page) -> list[str]:
+    return [style for bar in page.all("div", "bar") if "margin" not in (style := bar["style"] or "")]
+
+
 def test_the_account() -> None:
     """Its rows add up to the hours that the page names, and bars have their parts."""
     end = {**END, "time": T0 + 7620}
@@ -323,12 +327,12 @@ def test_the_account() -> None:
         "queue": "not known",
     }
     assert "of 50.80 GPU hours" in " ".join(page.text.split())
-    bars = [bar["style"] for bar in page.all("div", "bar") if "margin" not in str(bar["style"])]
-    assert bars == ["width:5.51%", "width:31.5%", "width:47.24%", "width:15.75%"]
+    assert account_bars(page) == ["width:5.51%", "width:31.5%", "width:47.24%", "width:15.75%"]
     status = make_status(7, "RUNNING", RECORD, REPLACED, T0)
     account = Account("node hours", 0.0, 0.0, 0.0, 0.0, 0.0, 2.5)
     page = Page(render_report(status, REPLACED, [], "", T0, {}, account))
     assert {row[0]: row[1] for row in page.rows("use", "node hours")}["queue"] == "2.50"
+    assert account_bars(page) == []
 
 
 def test_failures_of_nodes_without_gpus() -> None:
