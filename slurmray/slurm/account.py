@@ -181,6 +181,6 @@ def _queue(status: Status, allocations: Mapping[int, Allocation], now: float) ->
             seconds.append((after.starts[0].began - before.starts[-1].ended, after))
     if is_pending:
         seconds.append((now - allocations[last].starts[-1].ended, allocations[last]))
-    elif status.attempt == 0 and status.steps[0].name == "queued":
+    elif status.attempt == 0 and status.steps and status.steps[0].name == "queued":
         seconds.append((allocations[0].starts[0].began - status.steps[0].began, allocations[0]))
     return sum(max(0.0, each) * after.size for each, after in seconds) / 3600 if seconds else None
