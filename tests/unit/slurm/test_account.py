@@ -143,9 +143,9 @@ def test_a_job_that_runs() -> None:
     status = make_status(7, "PENDING", {}, [], T0)
     assert make_account(status, list_allocations(status, [[]], T0), {}, T0) is None
     before = make_status(7, "RUNNING", {}, [], T0)
-    found = make_account(before, list_allocations(before, [[start(0)]], T0 + HOUR), {}, T0 + HOUR)
-    assert found is not None, "it has started since"
-    assert hours(found) == (2, 0, 0, 0, 0)
+    since = make_account(before, list_allocations(before, [[start(0)]], T0 + HOUR), {}, T0 + HOUR)
+    assert since is not None, "it has started since"
+    assert hours(since) == (2, 0, 0, 0, 0)
 
 
 @pytest.mark.attack("a damaged events.jsonl", inputs=1)
