@@ -30,10 +30,10 @@ _BEGIN = 1000  # bytes of a page, in which it names slurmray
 def report(*, job: str | None, output: Path | None) -> None:
     """Write a page about a job, in one HTML file: how each node came up, and how the job ended.
 
-    It has the steps of the job, the bring-up of each node, nodes and GPUs over time, findings, failures,
-    starts of the trainer, what failures of nodes cost in GPU hours, and settings, without values of
-    variables. Only you can read it. It overwrites an earlier page, but no other file. JOB is an id or a name.
-    Without JOB it is the newest one.
+    It has the steps of the job, what its GPU hours were used for, the bring-up of each node, nodes and GPUs
+    over time, findings, failures, starts of the trainer, what failures of nodes cost, and settings, without
+    values of variables. Only you can read it. It overwrites an earlier page, but no other file. JOB is an id
+    or a name. Without JOB it is the newest one.
 
     \b
     Examples:

@@ -30,9 +30,9 @@ def _are_job_ids(value: "Any") -> bool:
 
 
 def _is_use(value: "Any") -> bool:
-    """See wire/messages.py: numbers, and a text."""
+    """See wire/messages.py: numbers, and texts."""
     return isinstance(value, dict) and all(
-        name in USE and (isinstance(item, str) if name == "error" else _is_amount(item))
+        name in USE and (isinstance(item, str) if name in USE_TEXTS else _is_amount(item))
         for name, item in value.items()
     )
 
@@ -53,6 +53,7 @@ def _are_figures(value: "Any") -> bool:
     return isinstance(value, list) and all(map(_is_figure, value))
 
 
+USE_TEXTS = ("error", "other")
 USE = (
     "gpu",
     "lowest",
@@ -66,7 +67,7 @@ USE = (
     "cores",
     "memory",
     "shm",
-    "error",
+    *USE_TEXTS,
 )
 _ANY = _text(".*")
 _ADDRESS = "[0-9A-Za-z.:%_-]{1,64}"

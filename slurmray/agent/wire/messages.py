@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         memory: NotRequired[int]  # of the job, MiB
         shm: NotRequired[int]  # used of /dev/shm, MiB
         error: NotRequired[str]  # why the GPUs cannot be read
+        other: NotRequired[str]  # a process that holds memory of a GPU and is not the job's
 
     # -- up: from node agents and container processes to the controller; each also has its `node` ---------
 

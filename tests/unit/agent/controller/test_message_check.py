@@ -87,7 +87,7 @@ def test_wrong_messages_change_nothing() -> None:
 # A right message of each type.
 RIGHT: dict[str, dict[str, Any]] = {
     "started": {"step": "0"},
-    "heartbeat": {"doing": "", "field": "setup", "use": {"gpu": 7, "cores": 1.5, "error": "x"}},
+    "heartbeat": {"doing": "", "field": "setup", "use": {"gpu": 7, "cores": 1.5, "error": "x", "other": "y"}},
     "phase": {"phase": "ray", "text": "up"},
     "finding": {"kind": "warn", "check": "a", "found": "b", "wanted": "c", "fix": "d"},
     "leftover_jobs": {"jobs": ["7"]},
@@ -154,7 +154,15 @@ def test_each_field_is_checked() -> None:
                 ):
                     continue
                 assert message_check.problem({**right, name: wrong}, nodes), (kind, name, wrong)
-    for use in ({"gpu": "7"}, {"gpu": True}, {"gpu": -1}, {"error": 7}, {"cores": float("nan")}, {"more": 1}):
+    for use in (
+        {"gpu": "7"},
+        {"gpu": True},
+        {"gpu": -1},
+        {"error": 7},
+        {"other": 7},
+        {"cores": float("nan")},
+        {"more": 1},
+    ):
         message = {"type": "heartbeat", "node": "node2", **RIGHT["heartbeat"], "use": use}
         assert message_check.problem(message, nodes) == "heartbeat: wrong value of use"
     for of_others in (
