@@ -1,8 +1,8 @@
-"""The build backend: hatchling's, or a message for a Python that is too old. Old versions of pip run this file."""
+"""The build backend: hatchling's, or a message for a Python that it does not support. Old pip runs this file itself."""
 
 import sys
 
-if sys.version_info < (3, 10):
+if sys.version_info < (3, 8):
     sys.exit(
         "slurmray needs Python 3.10 or later; this is Python %s (%s). See docs/install.md, or let uv bring one: "
         "uv tool install ." % (sys.version.split()[0], sys.executable)

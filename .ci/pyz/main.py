@@ -23,13 +23,14 @@ def main():
     """Run slurmray and return its exit code."""
     archive = os.path.dirname(os.path.abspath(__file__))
     with zipfile.ZipFile(archive) as packed:
-        compiled = [name for name in packed.namelist() if name.startswith(COMPILED)]
-        suffixes = [name[len(COMPILED) :] for name in compiled]
+        entries = packed.infolist()
+        names = [entry.filename for entry in entries]
+        suffixes = [name[len(COMPILED) :] for name in names if name.startswith(COMPILED + ".cpython-")]
         if SUFFIX not in suffixes:
             return run_elsewhere(archive, suffixes)
-        compiled.remove(COMPILED + SUFFIX)
+        others = [COMPILED + suffix for suffix in suffixes if suffix != SUFFIX]
         try:
-            folder = unpack(packed, [entry for entry in packed.infolist() if entry.filename not in compiled])
+            folder = unpack(packed, [entry for entry in entries if entry.filename not in others])
         except OSError as error:
             where = "%s: %s" % (error.filename, error.strerror)
             return fail("cannot unpack: %s. Set XDG_CACHE_HOME to a folder that you can write to" % where)
