@@ -1,6 +1,6 @@
-"""Builds dist/slurmray.pyz: slurmray and what it depends on in one file, for every Python and machine below.
+"""Builds slurmray.pyz: slurmray and what it depends on in one file, for every Python and machine below.
 
-Packages come from PyPI. With the same versions of them, the same commit gives the same bytes.
+usage: build.py FILE. Packages come from PyPI. With the same versions of them, the same commit gives the same bytes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def collect(scratch: Path) -> dict[str, bytes]:
 
 def main() -> None:
     """Write the archive, as zipapp does, but with the same order and dates each time."""
-    target = ROOT / "dist/slurmray.pyz"
+    target = Path(sys.argv[1])
     target.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         files = collect(Path(scratch))
@@ -65,7 +65,7 @@ def main() -> None:
             for name in sorted(files):
                 archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
     target.chmod(0o755)
-    print(f"{target.relative_to(ROOT)}: {target.stat().st_size >> 20} MiB")
+    print(f"{target}: {target.stat().st_size >> 20} MiB")
 
 
 if __name__ == "__main__":

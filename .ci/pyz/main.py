@@ -1,6 +1,6 @@
 """Start of slurmray.pyz: unpacks it into the user's cache, as an archive cannot run compiled modules.
 
-Python 2.7 and later can read this file: one that is too old hands over to another, or prints what is needed.
+Python 3.6 and later can read this file: one that is too old hands over to another, or prints what is needed.
 """
 
 import hashlib
