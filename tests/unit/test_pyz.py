@@ -30,6 +30,7 @@ class Archive:
     def write(self, program: str, *suffixes: str) -> None:
         with zipfile.ZipFile(self.path, "w") as archive:
             archive.write(START, "__main__.py")
+            archive.writestr("slurmray/__init__.py", "")
             archive.writestr("slurmray/cli.py", program)
             archive.writestr("pydantic_core/_pydantic_core.pyi", "")
             for suffix in suffixes:
