@@ -58,8 +58,8 @@ docs: install ## build the documentation's site in build/site
 dist: ## build and check the packages for PyPI in dist/
 	@.ci/dist
 
-pyz: install-demo ## build dist/slurmray.pyz: one file that runs with any Python from 3.10 to 3.15, without pip
-	@$(BIN)/python .ci/pyz/build.py dist/slurmray.pyz
+pyz: ## build dist/slurmray.pyz: one file that runs with any Python from 3.10 to 3.15, without pip
+	@python3 -m venv build/pyz && build/pyz/bin/python .ci/pyz/build.py dist/slurmray.pyz
 
 install: ## install requirements of the tests: packages with apt-get, and .venv
 	@.ci/install test

@@ -1,6 +1,6 @@
 """Builds slurmray.pyz: slurmray and what it depends on in one file, for every Python and machine below.
 
-usage: build.py FILE. Packages come from PyPI. The same versions of them and the same commit give the same bytes.
+usage: build.py FILE. Packages come from PyPI; with the same versions, the same commit gives the same bytes.
 """
 
 from __future__ import annotations

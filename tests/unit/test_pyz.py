@@ -66,10 +66,10 @@ def test_it_unpacks_once_for_each_version(tmp_path: Path) -> None:
     archive = Archive(tmp_path, OWN)
     archive.run()
     (folder,) = archive.unpacked()
-    (folder / "slurmray/cli.py").write_text(PROGRAM.replace("3", "4"))
-    assert archive.run().returncode == 4
-    archive.write(PROGRAM.replace("3", "5"), OWN)
-    assert archive.run().returncode == 5
+    (folder / "slurmray/cli.py").write_text(PROGRAM.replace("3", "40"))
+    assert archive.run().returncode == 40
+    archive.write(PROGRAM.replace("3", "50"), OWN)
+    assert archive.run().returncode == 50
     assert len(archive.unpacked()) == 2
 
 
