@@ -38,7 +38,7 @@ class Archive:
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
         env = {"PATH": str(self.bin), "XDG_CACHE_HOME": str(self.cache)}
-        command = [sys.executable, self.path, *argv]
+        command = [sys.executable, str(self.path), *argv]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
 
     def unpacked(self) -> set[Path]:
