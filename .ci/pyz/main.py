@@ -76,7 +76,8 @@ def run_elsewhere(archive, suffixes):
     machines = " and ".join(sorted({suffix.split("-")[2] for suffix in suffixes}))
     wanted = "needs CPython 3.%d to 3.%d on Linux, %s" % (minors[0], minors[-1], machines)
     given = "this is Python %s on %s (%s)" % (sys.version.split()[0], os.uname()[4], sys.executable)
-    return fail("%s; %s, and there is no other on PATH. Load one, e.g. with module load" % (wanted, given))
+    fix = "Load another, e.g. module load python, or install slurmray with uv, which downloads one"
+    return fail("%s; %s. %s" % (wanted, given, fix))
 
 
 def fail(message):
