@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-START = Path(__file__).parents[2] / ".ci/pyz/main.py"
+START = Path(__file__).parents[2] / ".ci/pyz_start.py"
 PROGRAM = "import sys\n\n\ndef main():\n    print(__file__, *sys.argv[1:])\n    return 3\n"
 OWN = sysconfig.get_config_var("EXT_SUFFIX")
 OTHER = ".cpython-399-x86_64-linux-gnu.so"

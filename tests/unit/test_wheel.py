@@ -109,7 +109,7 @@ def test_a_source_distribution_makes_the_same_wheel(wheel: Path, tmp_path: Path)
 @pytest.mark.full
 def test_the_single_file_renders_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    python(sys.executable, ROOT / ".ci/pyz/build.py", tmp_path / "slurmray.pyz")
+    python(sys.executable, ROOT / ".ci/pyz.py", tmp_path / "slurmray.pyz")
     expected = python(sys.executable, "-m", "slurmray", *RENDER, cwd=ROOT)
     # -S: without the packages of this environment
     assert python(sys.executable, "-S", tmp_path / "slurmray.pyz", *RENDER, cwd=Path("/")) == expected

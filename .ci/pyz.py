@@ -1,6 +1,6 @@
 """Builds slurmray.pyz: slurmray and what it depends on in one file, for every Python and machine below.
 
-usage: build.py FILE. Packages come from PyPI; with the same versions, the same commit gives the same bytes.
+usage: pyz.py FILE. Packages come from PyPI; with the same versions, the same commit gives the same bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 MACHINES = ("x86_64", "aarch64")
 # PyYAML and MarkupSafe work without their compiled modules, pydantic does not.
@@ -49,7 +49,7 @@ def collect(scratch: Path) -> dict[str, bytes]:
             install(folder, python, machine, "--no-deps", core.replace("-", "=="))
             (compiled,) = folder.glob(COMPILED)
             files[str(compiled.relative_to(folder))] = compiled.read_bytes()
-    files["__main__.py"] = Path(__file__).with_name("main.py").read_bytes()
+    files["__main__.py"] = Path(__file__).with_name("pyz_start.py").read_bytes()
     return files
 
 
