@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all pyxis fresh left-out lint images goldens schema figures docs dist install install-demo clean
+.PHONY: help demo test test-all pyxis fresh left-out lint images goldens schema figures docs dist pyz install install-demo clean
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # More processes than cores, because many tests mostly wait. `make lint` runs tests/unit/test_templates.py.
@@ -37,7 +37,7 @@ lint: install ## run ruff, mypy --strict, import-linter, vermin, codespell; shel
 	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/vermin --quiet --no-tips --target=3.6- slurmray/agent
+	$(BIN)/vermin --quiet --no-tips --target=3.6- slurmray/agent setup.py .ci/pyz_start.py
 	$(PYTEST) --quiet --numprocesses 2 tests/unit/test_templates.py
 
 goldens: install ## update tests/goldens
@@ -57,6 +57,9 @@ docs: install ## build the documentation's site in build/site
 
 dist: ## build and check the packages for PyPI in dist/
 	@.ci/dist
+
+pyz: ## build dist/slurmray.pyz: one file that runs with any Python from 3.10 to 3.15, without pip
+	@python3 -m venv build/pyz && build/pyz/bin/python .ci/pyz.py dist/slurmray.pyz
 
 install: ## install requirements of the tests: packages with apt-get, and .venv
 	@.ci/install test

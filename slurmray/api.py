@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from slurmray import history
 from slurmray.errors import ExitCode, UsageError
@@ -17,6 +17,8 @@ from slurmray.slurm.submitted_job import Job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from typing_extensions import Unpack
 
     from slurmray.loading.profile import Profile
     from slurmray.plan import Plan

@@ -225,13 +225,15 @@ class _Builder:
             elif key.value == "<<":
                 merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
             elif key.value in own:
-                dotted = ".".join(str(part) for part in (*path, key.value))
-                first = source.keys[*path, key.value][0]
+                field = (*path, key.value)
+                dotted = ".".join(str(part) for part in field)
+                first = source.keys[field][0]
                 source.add_problem(place, f"{dotted}: set twice, first in line {first}; keep one")
             elif key.value not in pairs:
                 own.add(key.value)
-                source.keys[*path, key.value] = place
-                pairs[key.value] = self.plain((*path, key.value), value, above)
+                field = (*path, key.value)
+                source.keys[field] = place
+                pairs[key.value] = self.plain(field, value, above)
         for part in merged:  # yaml.org/type/merge: the first one wins
             place = _place(part.start_mark)
             if not isinstance(part, yaml.MappingNode):

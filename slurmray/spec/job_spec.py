@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, Self, Unpack, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from typing_extensions import Self, Unpack
 
 from slurmray.agent.container.variables import FOREIGN
 from slurmray.agent.node.job_folder import FOLDER_VARIABLE

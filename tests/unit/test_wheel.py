@@ -104,3 +104,13 @@ def test_a_source_distribution_makes_the_same_wheel(wheel: Path, tmp_path: Path)
         assert {f"{top}/{name}" for name in PACKAGE | BESIDE} <= set(tar.getnames())
     again = build_wheel(archive, tmp_path)
     assert sorted(zipfile.ZipFile(again).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.mark.full
+def test_the_single_file_renders_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    python(sys.executable, ROOT / ".ci/pyz.py", tmp_path / "slurmray.pyz")
+    expected = python(sys.executable, "-m", "slurmray", *RENDER, cwd=ROOT)
+    # -S: without the packages of this environment
+    assert python(sys.executable, "-S", tmp_path / "slurmray.pyz", *RENDER, cwd=Path("/")) == expected
+    assert "verl" in python(sys.executable, "-S", tmp_path / "slurmray.pyz", "init", cwd=tmp_path)

@@ -169,7 +169,3 @@ def main() -> None:
         answers.close()
         while True:
             signal.pause()
-
-
-if __name__ == "__main__":
-    main()

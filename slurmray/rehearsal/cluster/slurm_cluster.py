@@ -24,6 +24,11 @@ from slurmray.rehearsal.cluster.slurm_conf import LOGIN, ClusterConfig
 from slurmray.slurm.states import FINAL, parse_job
 
 _LEFTOVERS = Path(__file__).with_name("leftovers.sh")
+# Without the current folder, where other modules may have these names; since Python 3.11, -P does this.
+FIRST_PROCESS = (
+    "import sys; sys.path[:] = filter(None, sys.path); "
+    "from slurmray.rehearsal.cluster import first_process; first_process.main()"
+)
 
 
 class SlurmCluster:
@@ -60,7 +65,7 @@ class SlurmCluster:
         argv = ["setpriv", "--pdeathsig", "KILL"] if self.tethered else []
         argv += ["unshare", *([] if machine.is_root() else ["--user", "--map-auto", "--map-root-user"])]
         argv += ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child=KILL"]
-        argv += [sys.executable, "-P", "-m", "slurmray.rehearsal.cluster.first_process"]
+        argv += [sys.executable, "-c", FIRST_PROCESS]
         plan_text = plan(self.config, self.layout)
         self._init = local_commands.start(argv, env=environment(), stderr=self._errors.fileno())
         self.first_process = self._send(plan_text)

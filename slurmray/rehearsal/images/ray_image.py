@@ -123,8 +123,11 @@ def write(path: Path, layer: Path, tag: str, architecture: str) -> None:
 
     The format is Docker's image specification 1.2, github.com/moby/moby/blob/master/image/spec/v1.2.md.
     """
+    checksum = hashlib.sha256()
     with layer.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        while block := stream.read(1 << 20):
+            checksum.update(block)
+    digest = checksum.hexdigest()
     config = json.dumps(
         {
             "architecture": architecture,

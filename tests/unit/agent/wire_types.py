@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import types
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import pydantic
+from typing_extensions import get_type_hints
 
 from slurmray.agent import wire
 

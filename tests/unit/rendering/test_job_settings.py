@@ -3,12 +3,12 @@
 import json
 import re
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typing_extensions import is_typeddict
+from typing_extensions import get_type_hints, is_typeddict
 
 from slurmray.agent.script_parts import read_settings, read_start_settings
 from slurmray.errors import SpecError
