@@ -1,4 +1,4 @@
-"""Writes docs/reference, with its JSON Schemas, docs/inside/wire.md, and types of sbatch's options.
+"""Writes docs/reference, with its JSON Schemas, docs/inside/wire.md, llms.txt, and types of sbatch's options.
 
 Of environment.md it writes the tables of layers.
 """
@@ -44,6 +44,18 @@ USUAL_FIELDS = (
     "env",
     "run",
 )
+
+_RAW = "https://raw.githubusercontent.com/slurmray/slurmray/main/docs"
+_LLMS = """# slurmray
+
+> Runs a Ray trainer on several Slurm nodes: `slurmray render` turns one job spec, a YAML file, into one
+> self-contained sbatch script. The job checks its nodes, starts a Ray cluster in containers or in a virtual
+> environment, runs the trainer when every node and GPU is there, and cleans up. `slurmray mcp` has its
+> commands as tools for agents.
+
+Start with For agents, then First job. Job spec has all fields, Exit codes and Messages have causes and fixes.
+The job spec's JSON Schema is printed by `slurmray schema`. The package on PyPI called `slurmray` is an
+unrelated one."""
 
 _NOTE = "<!-- Written by docs/scripts/reference.py (`make schema`). Do not edit. -->\n"
 
@@ -227,7 +239,20 @@ def make_files() -> dict[str, str]:
         "inside/wire.md": "\n".join([_NOTE, _WIRE, *_messages(), _states()]),
         "../slurmray/spec/slurm_fields.py": "\n".join(_slurm_fields()),
         "reference/messages.md": "\n".join([_NOTE, _MESSAGES, *_known_messages(), ""]),
+        "llms.txt": "\n".join([_LLMS, *_pages((DOCS / "index.md").read_text()), ""]),
     }
+
+
+def _pages(index: str) -> Iterator[str]:
+    """Yield the sections of the table of contents as lists (llmstxt.org)."""
+    for line in index.splitlines():
+        link = re.search(r"\[(.+)\]\((.+)\)", line)
+        if line.startswith("## "):  # what comes last may be left out
+            yield f"\n{'## Optional' if line == '## Inside' else line}\n"
+        elif link:
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            text = next(cell for cell in cells if link[0] not in cell)
+            yield f"- [{link[1]}]({_RAW}/{link[2]}): {text}"
 
 
 def _job_spec(document: dict[str, Any]) -> Iterator[str]:
