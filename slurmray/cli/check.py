@@ -41,6 +41,7 @@ def check(
     rendered.require_variables()
     rendered.show_remarks()
     if host.name or shutil.which("sbatch"):
+        rendered.check_submission()
         click.echo(f"Slurm: {slurm_commands.test_only(text=rendered.text, host=host)}")
     else:
         click.echo("Slurm was not asked: there is no sbatch here", err=True)

@@ -51,6 +51,9 @@ _OTHER_NAMES = {
 }
 
 
+# What people write in a section -> where it comes from instead.
+_ELSEWHERE = {("ray", "version"): "Ray is that of the image, container.image"}
+
 # Field -> an example of its value.
 _EXAMPLES = {
     "mounts": "[/data, /scratch/me:/work]",
@@ -127,6 +130,8 @@ def _explain_unknown(path: Path, model: type[BaseModel]) -> str:
     of_slurm = (("slurm",), ("slurm", "groups"))
     if section in ((), *of_slurm) and (instead := syntax.RESERVED.get(name.replace("_", "-"))):
         return instead
+    if text := _ELSEWHERE.get((*section, name)):
+        return f"unknown field; {text}"
     sections = dict(_walk_sections(model))
     if meant := _guess_field(section, name.replace("-", "_"), sections):
         return f"unknown field, did you mean {meant}?"

@@ -96,7 +96,7 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
         monkeypatch.setenv("PATH", path_with_slurm(cluster, tmp_path / "of-another-slurm"))
         assert slurmray.Job(job.id).wait(timeout=HANG).state == "CANCELLED"
         assert slurmray.Job(job.id, folder=jobs.folder).logs() == job.logs()
-        with pytest.raises(SlurmError, match="in Python give Job folder"):
+        with pytest.raises(SlurmError, match="check the number, or run this in the folder"):
             slurmray.Job(job.id, folder="/").state()
         with pytest.raises(SlurmError, match="not known to Slurm"):
             slurmray.Job(job.id).attach_argv()

@@ -95,6 +95,7 @@ def test_a_block_of_bash() -> None:
         ("requeue: 2", "1:10: requeue: expected `name: value` pairs, got '2', e.g. requeue: {max: 2}"),
         ("container: {mounts: /data}", "1:21: container.mounts: expected a list, got '/data', e.g. mounts: [/data, /scratch/me:/work]"),
         ("prepare: [python3 get.py]", "1:11: prepare, item 1: expected `name: value` pairs, got 'python3 get.py', e.g. prepare: [{name: data, run: python3 get.py}]"),
+        ("ray: {version: 2.52.1}", "1:7: ray.version: unknown field; Ray is that of the image, container.image"),
         ("command: [x]", "1:1: command: unknown field, did you mean run?"),
         ("modules: [cuda]", "1:1: modules: unknown field, did you mean setup: module load NAME?"),
         ("runtime: docker", "1:1: runtime: unknown field, did you mean container.runtime?"),
@@ -509,6 +510,18 @@ def test_a_script_in_place_of_a_job_spec(tmp_path: Path, monkeypatch: pytest.Mon
         text = f"{name}: is a script, not a job spec; {fix}"
         with pytest.raises(SpecError, match=f"^{re.escape(text)}$"):
             load_plan(Path(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("train.py", "import ray\n"), ("train", "#!/usr/bin/env python3\n")]
+)
+def test_a_program_in_place_of_a_job_spec(name: str, content: str) -> None:
+    Path(name).write_text(content)
+    text = (
+        f"{name}: is a program, not a job spec; as the trainer's command it goes after --: -- python3 {name}"
+    )
+    with pytest.raises(SpecError, match=f"^{re.escape(text)}$"):
+        load_plan(Path(name))
 
 
 def test_the_file_itself() -> None:
