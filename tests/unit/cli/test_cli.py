@@ -695,8 +695,8 @@ def test_interrupt_and_internal_error(
 @pytest.mark.parametrize(
     ("args", "line"),
     [
-        (["rehearse", "--env", "A=1"], "slurmray rehearse: No such option '--env'"),
-        (["rehearse", "--runtime", "x"], "slurmray rehearse: Invalid value for '--runtime'"),
+        (["rehearse", "--follow"], "slurmray rehearse: No such option '--follow'"),
+        (["rehearse", "--runtime", "x"], "--runtime: expected auto, docker, podman, "),
         (["render", "--nodes"], "slurmray render: Option '--nodes' requires an argument."),
         (["render", "-o"], "slurmray render: Option '-o' requires an argument. (see slurmray render --help)"),
         (["render", "--force=1"], "slurmray render: Option '--force' does not take a value."),

@@ -154,6 +154,12 @@ def test_files_of_this_host_stay(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fetch", "7"], capsys) == (2, "", "job 7: was submitted here, so its files are here\n")
 
 
+def test_list_before_the_first_job(capsys: pytest.CaptureFixture[str]) -> None:
+    """Slurm is not asked: there is none here."""
+    text = "no job was submitted with slurmray submit yet\n"
+    assert main(["list"], capsys) == main(["list", "--all"], capsys) == (0, "", text)
+
+
 def test_list(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One request for each host and cluster; a host that does not answer hides no job of others."""
     for number, cluster, host in ((7, None, "login"), (8, "c2", "login"), (9, None, "nowhere")):
