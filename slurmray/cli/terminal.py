@@ -22,6 +22,7 @@ from slurmray.slurm.follow import last_lines
 from slurmray.slurm.submitted_job import Job
 
 _WIDTH = 100  # characters of a paragraph, on a wider terminal, too
+_NARROWEST = 20  # characters of the last column of a list
 REFRESH = 3.0  # seconds between two looks of --watch
 
 
@@ -65,6 +66,20 @@ def paragraph(text: str) -> None:
     click.echo(
         textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
     )
+
+
+def list_row(head: str, text: str) -> None:
+    """Print a row of a list: its first columns, and a text in the last one, as wide as the terminal has room.
+
+    head: may be coloured.
+    """
+    text = printable(text)
+    column = len(click.unstyle(head))
+    if sys.stdout.isatty():
+        width = max(shutil.get_terminal_size().columns - column, _NARROWEST)
+        lines = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+        text = f"\n{' ' * column}".join(lines)
+    click.echo(head + text)
 
 
 def escaped(line: str) -> str:

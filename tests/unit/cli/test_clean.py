@@ -258,9 +258,10 @@ def test_it_shows_that_nothing_was_left(
 ) -> None:
     folder = submitted.parent
     (folder / "bin/sbatch").write_text("#!/bin/sh\necho 42\n")
+    (folder / "bin/squeue").write_text("#!/bin/sh\n")
     write(folder / "cleaned/42-0", 0)
     with (folder / "cleaned/42-0/events.jsonl").open("a") as file:
-        file.write(event_line("phase", phase=phase, text="removed 1 folder of ended jobs from node1"))
+        file.write("\n" + event_line("phase", phase=phase, text="removed 1 folder of ended jobs from node1"))
     monkeypatch.setattr("slurmray.cli.submit.follow_job", lambda _: 0)
     monkeypatch.chdir(folder)
     code, _, err = main(["clean", "--nodelist=node[1-2]", "--set=run_dir=cleaned"], capsys)

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[3]
 # They run in tests/cluster: test_rehearse.py and test_verbs.py.
 WITH_SLURM = (
     *("rehearse", "doctor", "check", "submit", "up", "list", "status", "report"),
-    *("logs", "attach", "dashboard", "why", "cancel", "clean"),
+    *("logs", "fetch", "attach", "dashboard", "why", "cancel", "clean"),
 )
 README = (ROOT / "README.md").read_text()
 CHINESE = (ROOT / "README.zh-CN.md").read_text()
