@@ -52,6 +52,12 @@ _OTHER_NAMES = {
     **dict.fromkeys(("new", "create"), "init"),
     **{"tail": "logs", "show": "status", "info": "doctor", "version": "--version"},
 }
+# Options of other programs, and what to use here; sbatch's short forms of options that a job cannot have.
+_OTHER_OPTIONS = {
+    "--tail": "use -n",
+    **dict.fromkeys(("--cluster", "--host"), "use --profile, with the host in that profile"),
+}
+_RESERVED_SHORT = {"-D": "chdir", "-G": "gpus", "-n": "ntasks"}
 _TAKES_TRAINER = ("render", "check", "submit", "rehearse")
 _TAKES_COMMAND = (*_TAKES_TRAINER, "attach")
 _COMMAND_TEXT = f"{', '.join(_TAKES_COMMAND[:-1])} or {_TAKES_COMMAND[-1]}"
@@ -162,11 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parsed = ["slurmray", *(name for name in own[:1] if name in _SUBCOMMANDS)]
         path = error.ctx.command_path if error.ctx else " ".join(parsed)
         message = _explain_option(error) or f"{error.format_message()} (see {path} --help)"
-        if own[0] in _TAKES_COMMAND and not trainer and _is_of_a_command(message, own):
-            whose = "a" if own[0] == "attach" else "the trainer's"
-            message += f"; if it is of {whose} command, put -- before that command"
-        elif own[0].startswith("-"):
-            message += "; options of a subcommand go after its name"
+        message += _hint(message, own) if not trainer else ""
         click.echo(f"{path}: {message}", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -181,13 +183,25 @@ def _explain_option(error: click.UsageError) -> str:
     from slurmray.slurm.syntax import RESERVED
 
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
-    instead = RESERVED.get(name.removeprefix("--"), "")
+    instead = _OTHER_OPTIONS.get(name) or RESERVED.get(_RESERVED_SHORT.get(name, name.removeprefix("--")))
     return f"{name}: {instead}" if instead else ""
 
 
-def _is_of_a_command(message: str, argv: Sequence[str]) -> bool:
-    """Whether an unknown argument or option may be one of a command without -- before it."""
-    return "extra argument" in message or any(re.search(r"\.py$|^python[0-9.]*$", arg) for arg in argv)
+def _hint(message: str, argv: Sequence[str]) -> str:
+    """What an unknown argument or option of a command line may be; "" if that is not known."""
+    if argv[0].startswith("-"):
+        return "; options of a subcommand go after its name"
+    is_extra = "extra argument" in message
+    if argv[0] not in _TAKES_COMMAND or not (
+        is_extra or any(re.search(r"\.py$|^python[0-9.]*$", arg) for arg in argv)
+    ):
+        return ""
+    if is_extra and re.search(r"argument \(\S+\.ya?ml\)", message):
+        return f"; slurmray {argv[0]} takes one job spec"
+    if is_extra and re.search(r"argument \([\w.]+=\S*\)", message):
+        return "; a field is set with --set PATH=VALUE"
+    whose = "a" if argv[0] == "attach" else "the trainer's"
+    return f"; if it is of {whose} command, put -- before that command"
 
 
 def _check_stdout_and_folder(argv: Sequence[str]) -> None:

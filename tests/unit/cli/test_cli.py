@@ -143,6 +143,24 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
             "slurmray: No such option '--follow'. (see slurmray --help); options of a subcommand go after "
             "its name",
         ),
+        (
+            ["submit", "job.yaml", "more.yaml"],
+            "slurmray submit: Got unexpected extra argument (more.yaml) (see slurmray submit --help); "
+            "slurmray submit takes one job spec",
+        ),
+        (
+            ["submit", "job.yaml", "slurm.nodes=4"],
+            "slurmray submit: Got unexpected extra argument (slurm.nodes=4) (see slurmray submit --help); "
+            "a field is set with --set PATH=VALUE",
+        ),
+        (["render", "-n", "4"], "slurmray render: -n: slurmray starts one task on each node; leave it out"),
+        (["logs", "--tail", "4"], "slurmray logs: --tail: use -n"),
+        (["submit", "--host", "a"], "slurmray submit: --host: use --profile, with the host in that profile"),
+        (
+            ["status", "job.yaml"],
+            "no job named 'job.yaml' was submitted with slurmray submit; give its id or its name, not the "
+            "file of its job spec",
+        ),
         (["run", "job.yaml"], "slurmray: unknown command 'run', did you mean submit?"),
         (["ls"], "slurmray: unknown command 'ls', did you mean list?"),
         (["job.yaml"], "slurmray: unknown command 'job.yaml', did you mean submit job.yaml?"),

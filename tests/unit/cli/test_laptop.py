@@ -111,8 +111,8 @@ def test_files_come_back(home: Path, capsys: pytest.CaptureFixture[str]) -> None
     for name in ("slurmray-runs/7-0/logs/gpu-1.log", "slurmray-runs/8-0/events.jsonl", "out/a b/1", "other"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("there\n")
-    for name in (folder / "slurm-7.out", home / "elsewhere"):
-        name.write_text("there\n")
+    for path in (folder / "slurm-7.out", home / "elsewhere"):
+        path.write_text("there\n")
     (folder / "out/link").symlink_to("/etc/passwd")
     history.remember(history.Run(7, "first", None, str(folder), "slurmray-runs", 1.0, 1, 0, "login"))
     newer = Path("out/newer")
