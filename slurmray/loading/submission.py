@@ -31,10 +31,15 @@ def check_submission(spec: JobSpec, host: Host, folder: Path) -> list[str]:
     """Return remarks on a job that is to be submitted on a host from a folder.
 
     UsageError, with a line for each reason, if it is certain to fail: its folder cannot be written, or no
-    partition has its nodes. What Slurm does not answer is not checked.
+    partition has its nodes. Nothing is checked if Slurm does not answer.
     """
+    try:
+        partitions = _partitions(host)
+    except SlurmError:  # sbatch has the better message
+        return []
+    if "clusters" in dict(spec.slurm.given()):
+        partitions = {}
     place = host.expand(str(folder))
-    partitions = {} if "clusters" in dict(spec.slurm.given()) else _partitions(host)
     errors = [
         f"{path}: is no folder that you can write, and the job's log and run directory go there; "
         "submit from another folder"
@@ -107,11 +112,8 @@ def _seconds(time: str) -> int | None:
 
 
 def _partitions(host: Host) -> dict[str, dict[str, str]]:
-    """Return the fields of each partition by its name, also of hidden ones; {} if Slurm does not answer."""
-    argv = ["scontrol", "--all", "--oneliner", "show", "partition"]
-    text = ""
-    with suppress(SlurmError):
-        text = slurm_commands.output(argv, host=host)
+    """Return the fields of each partition by its name, also of hidden ones."""
+    text = slurm_commands.output(["scontrol", "--all", "--oneliner", "show", "partition"], host=host)
     rows = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines()]
     return {
         row["PartitionName"]: row

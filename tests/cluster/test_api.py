@@ -54,7 +54,8 @@ def test_examples_of_the_page(jobs: Jobs) -> None:
     program = "".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
     done = python(jobs.folder, program, {**os.environ, "WANDB_API_KEY": "mine"})
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    warnings = [line for line in done.stderr.splitlines() if not line.startswith(" ")]
+    assert all(": each node has its own /tmp, where" in line for line in warnings), done.stderr
     status = re.match(r"job ([0-9]+) is (PENDING|CONFIGURING|RUNNING)\nCOMPLETED, exit code 0\n", done.stdout)
     assert status, done.stdout
     assert "\nmine ['--lr', '1e-6']\n" in done.stdout
