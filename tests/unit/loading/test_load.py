@@ -532,6 +532,11 @@ def test_a_program_in_place_of_a_job_spec(name: str, content: str) -> None:
         load_plan(Path(name))
 
 
+def test_a_field_that_is_like_no_other_gets_no_hint() -> None:
+    (line,) = mistakes("checkpoint: out")
+    assert line.startswith("job.yaml:1:1: checkpoint: unknown field; known here: name, "), "not checks"
+
+
 def test_the_file_itself() -> None:
     for name, text in {
         "nope.yaml": "no such file; `slurmray init` can write one",
