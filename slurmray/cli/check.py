@@ -24,8 +24,9 @@ def check(
     """Check a job as slurmray submit does, ask Slurm when it could start, and submit nothing.
 
     JOB.yaml, options and COMMAND are those of slurmray render. It finds mistakes in the job spec, a placement
-    that does not fit, missing files, and what Slurm refuses. On a host without Slurm it leaves that out. To
-    check the nodes, use slurmray doctor with the same options.
+    that does not fit, missing files, a folder that cannot be written, more nodes than a partition has, and
+    what Slurm refuses. On a host without Slurm it leaves out the last three. To check the nodes, use slurmray
+    doctor with the same options.
 
     \b
     Examples:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,8 +23,6 @@ _NOT_WRITABLE = """for path; do
 done"""
 # Each host has its own, unless an administrator has changed that.
 _OF_ONE_HOST = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - nothing is written there
-
-_Partitions = Mapping[str, Mapping[str, str]]  # by name: fields of scontrol
 
 
 def check_submission(spec: JobSpec, host: Host, folder: Path) -> list[str]:
@@ -47,7 +45,7 @@ def check_submission(spec: JobSpec, host: Host, folder: Path) -> list[str]:
     ]
     remarks = []
     # A cluster of one node may be this host.
-    if any(int(fields["TotalNodes"]) > 1 for fields in partitions.values()):
+    if any(_total_nodes(fields) > 1 for fields in partitions.values()):
         remarks += [
             f"{place}: each node has its own {local}, where this job's log would be; "
             "submit from a folder that all nodes share"
@@ -61,13 +59,15 @@ def check_submission(spec: JobSpec, host: Host, folder: Path) -> list[str]:
         known = {name: partitions[name] for name in names if name in partitions}
         if len(known) < len(names) or not known:
             continue
-        most = max(int(fields["TotalNodes"]) for fields in known.values())
+        most = max(map(_total_nodes, known.values()))
         if nodes > most:
             where = f"the partition {partition} has" if partition else "no partition has more than"
             spares = " with spare nodes" if nodes > component.nodes else ""
             errors.append(f"slurm.nodes: {counted(nodes, 'node')}{spares}, but {where} {most}")
-        elif partition:
-            remarks += _beyond_limits(nodes, time, known)
+        # Slurm's default, unless a plugin of the site chooses another.
+        chosen = [fields for fields in known.values() if partition or fields.get("Default") == "YES"]
+        if nodes <= most and chosen:
+            remarks += _beyond_limits(nodes, time, partition or "the default partition", chosen)
     if errors:
         raise UsageError("\n".join(errors))
     return remarks
@@ -92,14 +92,15 @@ def _not_writable(spec: JobSpec, host: Host, folder: Path) -> list[str]:
     return list(dict.fromkeys(slurm_commands.call(argv, host=host).stdout.splitlines()))
 
 
-def _beyond_limits(nodes: int, time: str | None, partitions: _Partitions) -> Iterator[str]:
+def _beyond_limits(
+    nodes: int, time: str | None, names: str, partitions: Sequence[Mapping[str, str]]
+) -> Iterator[str]:
     """Yield a line for each limit that all partitions have, and that is lower than what the job asks for."""
-    names = ",".join(partitions)
     waits = "the job waits, unless its QOS permits more"
-    limits = [fields.get("MaxNodes", "") for fields in partitions.values()]
+    limits = [fields.get("MaxNodes", "") for fields in partitions]
     if all(limit.isdecimal() for limit in limits) and nodes > max(map(int, limits)):
         yield f"slurm.nodes: a job in {names} can have {max(map(int, limits))} (MaxNodes): {waits}"
-    longest = [_seconds(fields.get("MaxTime", "")) for fields in partitions.values()]
+    longest = [_seconds(fields.get("MaxTime", "")) for fields in partitions]
     wanted = _seconds(time or "")
     if wanted and all(longest) and wanted > max(filter(None, longest)):
         yield f"slurm.time: {time} is longer than a job in {names} can run (MaxTime): {waits}"
@@ -115,8 +116,10 @@ def _partitions(host: Host) -> dict[str, dict[str, str]]:
     """Return the fields of each partition by its name, also of hidden ones."""
     text = slurm_commands.output(["scontrol", "--all", "--oneliner", "show", "partition"], host=host)
     rows = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines()]
-    return {
-        row["PartitionName"]: row
-        for row in rows
-        if "PartitionName" in row and re.fullmatch("[0-9]{1,9}", row.get("TotalNodes", ""))
-    }
+    return {row["PartitionName"]: row for row in rows if "PartitionName" in row}
+
+
+def _total_nodes(partition: Mapping[str, str]) -> float:
+    """Return the number of nodes of a partition; infinity if it is not known."""
+    total = partition.get("TotalNodes", "")
+    return int(total) if re.fullmatch("[0-9]{1,9}", total) else float("inf")

@@ -18,7 +18,7 @@ PARTITIONS = """\
 PartitionName=debug AllowGroups=ALL Default=YES MaxNodes=UNLIMITED MaxTime=UNLIMITED State=UP TotalNodes=2 \
 Nodes=node[1-2]
 PartitionName=gpu AllowGroups=ALL Default=NO MaxNodes=3 MaxTime=1-00:00:00 TotalNodes=4 Nodes=gpu[1-4]
-PartitionName=cloud AllowGroups=ALL Default=NO Nodes=(null)
+PartitionName=empty AllowGroups=ALL Default=NO TotalNodes=0 Nodes=(null)
 """
 
 
@@ -73,12 +73,27 @@ def test_more_nodes_than_a_partition_has(folder: Path, fields: dict[str, Any], t
         {"nodes": 3},  # not in the default partition, but a plugin of the site may choose another
         {"nodes": 3, "partition": "gpu", "time": "1-0"},
         {"nodes": 4, "partition": "debug,gpu", "time": "9-0"},
-        *({"nodes": 9, "partition": name} for name in ("none", "debug,none", "cloud")),  # Slurm refuses those
+        *({"nodes": 9, "partition": name} for name in ("none", "debug,none")),  # Slurm refuses those
         {"nodes": 9, "clusters": "other"},
     ],
 )
 def test_what_may_be_right(folder: Path, slurm: dict[str, Any]) -> None:
     assert check(folder, slurm=slurm) == []
+
+
+@pytest.mark.parametrize(
+    ("total", "nodes", "most"),
+    [(" TotalNodes=8", 9, "8"), ("", 9, ""), (" TotalNodes=2K", 9, "")],
+)
+def test_a_number_of_nodes_that_is_not_known(folder: Path, total: str, nodes: int, most: str) -> None:
+    program(
+        folder.parent / "bin", "scontrol", f"echo PartitionName=a TotalNodes=4; echo PartitionName=b{total}"
+    )
+    for slurm in ({"nodes": nodes}, {"nodes": nodes, "partition": "b"}):
+        if most:
+            assert refusal(folder, slurm=slurm)[0].endswith(f" {most}")
+        else:
+            assert check(folder, slurm=slurm) == []
 
 
 def test_limits_of_a_partition(folder: Path) -> None:
@@ -87,6 +102,17 @@ def test_limits_of_a_partition(folder: Path) -> None:
     assert time.startswith(
         "slurm.time: 24:00:01 is longer than a job in gpu can run (MaxTime): the job waits"
     )
+
+
+def test_limits_of_the_default_partition(folder: Path) -> None:
+    text = PARTITIONS.replace("MaxTime=UNLIMITED", "MaxTime=30:00")
+    program(folder.parent / "bin", "scontrol", f"cat <<E\n{text}E")
+    (line,) = check(folder, slurm={"time": "1:00:00"})
+    assert line.startswith(
+        "slurm.time: 1:00:00 is longer than a job in the default partition can run (MaxTime)"
+    )
+    program(folder.parent / "bin", "scontrol", f"cat <<E\n{text.replace('=YES', '=NO')}E")
+    assert check(folder, slurm={"time": "1:00:00"}) == []
 
 
 def test_variables_of_sbatch_win(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
