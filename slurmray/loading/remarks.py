@@ -7,9 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from slurmray.agent.job_log import counted
 from slurmray.plan import Plan
-from slurmray.slurm import syntax
 from slurmray.spec.job_spec import JobSpec
 
 _HEAD_ONLY = "starts processes on the head node only, as `run` does; start them on the other nodes with Ray"
@@ -21,7 +19,7 @@ _COMMANDS = (
     (r"ray start|ray stop", _RUNS_ALREADY, True),
     (r"ray job submit", "set launch: ray-job, and run to the command after its --", True),
 )
-_LEAST_MEMORY = 1 << 30  # bytes, of a node without GPUs or for each GPU
+_LEAST_MEMORY = 1024  # MB, of a node without GPUs or for each GPU
 SECRET_NAME = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
 
 
@@ -36,17 +34,14 @@ def unset_variables(
     return [fields[name] for name in fields if name not in environment and not name.startswith(own)]
 
 
-def _little_memory(spec: JobSpec) -> Iterator[str]:
-    """Yield a line for each memory limit that is hardly enough for Ray itself."""
+def _memory_in_mb(spec: JobSpec) -> Iterator[str]:
+    """Yield a line for each size without a unit that is hardly enough for Ray itself: GB may be meant."""
     for component in spec.slurm.components:
         options = dict(component.given())
         for name, gpus in (("mem", component.gpus), ("mem-per-gpu", 1)):
-            size = options.get(name) or "0"  # 0: all memory of the node
-            if 0 < syntax.parse_size(size) < _LEAST_MEMORY * max(1, gpus):
-                amount = f"{size} MB" if size.isdecimal() else size
-                each = f" for {counted(gpus, 'GPU')}" if gpus else ""
-                fix = f"{size} GB are {size}G" if size.isdecimal() else "ask for more"
-                yield f"slurm.{name.replace('-', '_')}: {amount}{each} is hardly enough for Ray; {fix}"
+            size = options.get(name) or ""
+            if size.isdecimal() and 0 < int(size) < _LEAST_MEMORY * max(1, gpus):  # 0: all of the node's
+                yield f"slurm.{name.replace('-', '_')}: {size} is {size} MB; {size} GB are {size}G"
 
 
 def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
@@ -75,7 +70,7 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
     if re.fullmatch("[0-9]+:[0-9]{2}", time):
         minutes = time.partition(":")[0]
         lines.append(f"slurm.time: {time} is {minutes} minutes; {minutes} hours are {minutes}:00:00")
-    lines += _little_memory(spec)
+    lines += _memory_in_mb(spec)
     text = " ".join(spec.run) if isinstance(spec.run, list) else spec.run or ""
     for words, remark, on_one_node in _COMMANDS:
         command = re.search(rf"(?:^|[\n;&|(]\s*|\bexec )(?:\S*/)?({words})(?=\s|$)", text)
