@@ -12,6 +12,8 @@ _TEXT: dict[str, Any] = {"type": "string", "maxLength": 65536}
 _NUMBER: dict[str, Any] = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
 _COUNT: dict[str, Any] = {**_NUMBER, "minimum": 0}
 _COUNTS: dict[str, Any] = {"type": "array", "items": _COUNT, "maxItems": 65536}
+_FIGURE: dict[str, Any] = {"type": "number", "minimum": -1, "maximum": 2**63}
+_FIGURES: dict[str, Any] = {"type": "array", "items": _FIGURE, "maxItems": 65536}
 _NAME: dict[str, Any] = {"type": "string", "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}$"}  # of a host
 _NAMES: dict[str, Any] = {"type": "array", "items": _NAME, "maxItems": 65536}
 _NODES: dict[str, Any] = {**_NAMES, "minItems": 1}
@@ -52,7 +54,10 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "phase": (
         "Progress.",
         {
-            "phase": (_TEXT, "preflight, leftovers, image, container, ray, probe, prepare, services or end"),
+            "phase": (
+                _TEXT,
+                "preflight, leftovers, image, container, ray, probe, burn-in, prepare, services or end",
+            ),
             "text": (_TEXT, "one line"),
         },
     ),
@@ -67,6 +72,18 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
             ),
             "nodes": (_NAMES, "their names"),
             "gpus": (_COUNT, "for the step ray the GPUs of each of them in Ray; else 0"),
+        },
+    ),
+    "burn_in": (
+        "The GPUs of a node were measured, see `checks.burn_in`.",
+        {
+            "node": (_NAME, "the node"),
+            "kind": (_TEXT, "name of its GPUs, or `CPU`"),
+            "products": (_FIGURES, "TFLOP/s of each GPU; -1: could not be measured"),
+            "copies": (_FIGURES, "bandwidth of each GPU's memory, GB/s; -1: could not be measured"),
+            "within": (_FIGURE, "bandwidth of an all-reduce within the node, GB/s; 0: it has one GPU"),
+            "pairs": (_FIGURE, "likewise with another node, the better one of two; 0: there is none"),
+            "all": (_FIGURE, "likewise over all of more than two nodes; 0: there are none"),
         },
     ),
     "dashboard": (

@@ -1,7 +1,9 @@
-"""Draws the log of a job as docs/log.svg, the picture in the README.
+"""Draws the log of a job, for example as docs/log.svg, the picture in the README.
 
-    slurmray rehearse --nodes 2 --build-image | python docs/scripts/log_svg.py
-    python docs/scripts/log_svg.py slurm-1.out --title "sbatch generated.sh"
+    slurmray rehearse --nodes 2 --build-image | python docs/scripts/log_svg.py docs/log.svg
+    grep -E '^(\\[slurmray|start|step)' slurm-1.out | python docs/scripts/log_svg.py docs/node-loss.svg
+
+The second one is of examples/resume.yaml on three hosts, of which one was switched off.
 
 It needs rich. The picture holds the log as text in <desc>, for screen readers and for the tests.
 """
@@ -85,15 +87,15 @@ def _style(line: str) -> Table | Text:
 
 
 def main() -> None:
-    """Read the log from a file or standard input and write the picture."""
-    parser = argparse.ArgumentParser(description="Draws the log of a job as docs/log.svg.")
-    parser.add_argument("log", nargs="?", help="a job's log; without it, standard input")
+    """Read a log from standard input and write the picture."""
+    parser = argparse.ArgumentParser(description="Draws the log of a job from standard input.")
+    parser.add_argument("picture", type=Path, help="the SVG file to write")
     parser.add_argument("--title", default="slurm-1.out", help="title of the window")
     arguments = parser.parse_args()
-    log = Path(arguments.log).read_text() if arguments.log else sys.stdin.read()
+    log = sys.stdin.read()
     if not log.strip():
         parser.error("the log is empty")
-    (Path(__file__).parents[1] / "log.svg").write_text(draw(log.strip("\n"), arguments.title))
+    arguments.picture.write_text(draw(log.strip("\n"), arguments.title))
 
 
 if __name__ == "__main__":

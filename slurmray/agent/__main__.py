@@ -36,6 +36,7 @@ IN_CONTAINER = {
     "ray-job": "ray_job",
     "check": "check_cluster",
     "gpus": "cuda",
+    "burn-in": "burn_in",
     "stacks": "stacks",
     "ready": "readiness_check",
 }

@@ -48,12 +48,13 @@ def run(
     timeout: "Optional[float]",
     is_interrupted: "Callable[[], bool]" = lambda: False,
     is_logged: bool = True,
+    is_hopeless: "Callable[[bytearray], bool]" = lambda _: False,
 ) -> Result:
     """Run a command, in a session of its own.
 
     timeout: seconds; None for a long command, whose output and standard error are one text, `out`, and go
-    to the log while it runs. is_interrupted: whether it is to be ended. is_logged: whether the standard
-    error of a short one goes to the log.
+    to the log while it runs. is_interrupted: whether it is to be ended; is_hopeless: the same, by its
+    output so far. is_logged: whether the standard error of a short one goes to the log.
     """
     is_long = timeout is None
     guard = _start_guard() if is_long else None
@@ -74,7 +75,7 @@ def run(
     streams = {process.stdout.fileno(): _copy_to(out) if is_long else out.extend}
     if process.stderr:
         streams[process.stderr.fileno()] = _copy_to(err) if is_logged else err.extend
-    is_late = collect(process, streams, due, is_interrupted)
+    is_late = collect(process, streams, due, lambda: is_interrupted() or is_hopeless(out))
     _tell(guard, b"ended\n")
     for stream in filter(None, (process.stdout, process.stderr, guard)):
         stream.close()

@@ -5,9 +5,9 @@ if TYPE_CHECKING:
     from typing import List, Tuple
 
 BY_HAND = "run it on {node} by hand"
-# For container.runtime: none, where `setup` activates a Python.
+# For container.runtime: none.
 PYTHON_WANTED = "Python 3.8 or later, and ray[default] in it"
-PYTHON_FIX = "activate its environment in setup"
+PYTHON_FIX = "activate its environment in setup, or set container.python"
 
 # Errors of a command in the build file, not of the runtime.
 BUILD_STEP = (
@@ -55,6 +55,12 @@ FIXES: "List[Tuple[str, str]]" = [
 
 # Errors of a pull for which another try is worthwhile.
 TRANSIENT = r"reset by peer|TLS handshake|unexpected EOF|[Tt]imeout|toomanyrequests| 429| 50[0-4]"
+
+# Errors of a connection that was not made, of Go's package net. Another try of a pull is not worthwhile.
+UNREACHABLE = (
+    r"dial tcp[^\n]*(?:i/o timeout|timed out|refused|no route to host|network is unreachable|no such host)"
+    r"|waiting for connection"
+)
 
 
 def fix_for(

@@ -14,6 +14,8 @@ SIOCGIFCONF = 0x8912  # linux/sockios.h
 IFREQ = 40  # bytes of a struct ifreq on 64-bit Linux: the name takes 16, the IPv4 address is at 20
 # Loopback and link-local: of no use to another host.
 _LOCAL = ("127.", "169.254.", "::1", "fe80:")
+SYN_SENT = "02"  # TCP_SYN_SENT in /proc/net/tcp (include/net/tcp_states.h)
+ANSWERS = (0, errno.ECONNREFUSED)  # errno of connections to a host that can be reached
 MAX_SOCKETS = 256  # at one time, because of the limit of open files
 
 
@@ -60,7 +62,11 @@ def connect(targets: "Sequence[Target]", timeout: float) -> "Dict[Target, int]":
         with selectors.DefaultSelector() as selector:
             for target in targets[start : start + MAX_SOCKETS]:
                 family = socket.AF_INET6 if ":" in target[1] else socket.AF_INET
-                connection = socket.socket(family, socket.SOCK_STREAM)
+                try:
+                    connection = socket.socket(family, socket.SOCK_STREAM)
+                except OSError as error:  # a host without IPv6
+                    codes[target] = error.errno or errno.EAFNOSUPPORT
+                    continue
                 connection.setblocking(False)
                 codes[target] = connection.connect_ex((target[1], target[2]))
                 if codes[target] == errno.EINPROGRESS:
@@ -91,13 +97,39 @@ def find_answering(addresses: "Dict[str, List[str]]", port: int, timeout: float)
         (host, address, port)
         for host, given in addresses.items()
         for name in given or [host]
-        for address in _resolve(name)
+        for address in resolve(name)
     ]
     codes = connect(targets, timeout)
-    return {target[0] for target in targets if codes[target] in (0, errno.ECONNREFUSED)}
+    return {target[0] for target in targets if codes[target] in ANSWERS}
 
 
-def _resolve(name: str) -> "List[str]":
+def is_connecting(targets: "Sequence[Target]") -> bool:
+    """Whether a process of this host waits for one of these targets to accept a connection."""
+    import struct
+
+    def as_in_table(address: str, port: int) -> str:
+        packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+        words = struct.unpack("=%dI" % (len(packed) // 4), packed)
+        return "".join("%08X" % word for word in words) + ":%04X" % port
+
+    waiting = {row[2] for row in tcp_sockets() if row[3] == SYN_SENT}
+    return any(as_in_table(address, port) in waiting for _, address, port in targets)
+
+
+def tcp_sockets() -> "List[List[str]]":
+    """The rows of /proc/net/tcp and tcp6."""
+    rows = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as file:
+                rows += [line.split() for line in file.readlines()[1:]]
+        except FileNotFoundError:
+            pass
+    return rows
+
+
+def resolve(name: str) -> "List[str]":
+    """The addresses of a name; none where the resolver knows none."""
     try:
         entries = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM)
     except OSError:

@@ -25,6 +25,7 @@ LINES: "Dict[str, str]" = {
     "dashboard": "",
     "finding": "",
     "nodes": "",
+    "burn_in": "",
     "trainer": "trainer: {command}",
     "node_loss": "node loss: {node}: {text}; the job continues without it",
     "replacement": "spare node {node} joins Ray in place of {lost}",

@@ -41,6 +41,7 @@ _SUBCOMMANDS = {
     "explain": "Explain an exit code and what to do about it.",
     "config": "Show the fields that a profile sets, and where.",
     "schema": "Print the JSON Schema of the job spec.",
+    "mcp": "Serve agents and other programs over MCP.",
 }
 # What other programs call them.
 _OTHER_NAMES = {
@@ -61,7 +62,7 @@ _RESERVED_SHORT = {"-D": "chdir", "-G": "gpus", "-n": "ntasks"}
 _TAKES_TRAINER = ("render", "check", "submit", "rehearse")
 _TAKES_COMMAND = (*_TAKES_TRAINER, "attach")
 _COMMAND_TEXT = f"{', '.join(_TAKES_COMMAND[:-1])} or {_TAKES_COMMAND[-1]}"
-_NEEDS_CURRENT_FOLDER = ("init", "up", "doctor", "config", *_TAKES_TRAINER)
+_NEEDS_CURRENT_FOLDER = ("init", "up", "doctor", "config", "mcp", *_TAKES_TRAINER)
 
 
 class _LazyGroup(click.Group):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from slurmray.cli.flags import FILE, job_options
+
+if TYPE_CHECKING:
+    from slurmray.cli.rendered import Rendered
 
 
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
@@ -34,15 +38,22 @@ def check(
       slurmray check job.yaml --nodes 4 -- python train.py
     """
     from slurmray.cli.rendered import given, render_job
-    from slurmray.slurm import slurm_commands
 
     rendered = render_job(job, given(settings, flags), trainer)
-    host = rendered.host
     click.echo(f"{rendered.spec.name}: {rendered.summary}")
     rendered.require_variables()
     rendered.show_remarks()
-    if host.name or shutil.which("sbatch"):
-        rendered.check_submission()
-        click.echo(f"Slurm: {slurm_commands.test_only(text=rendered.text, host=host)}")
+    if answer := ask_slurm(rendered):
+        click.echo(f"Slurm: {answer}")
     else:
         click.echo("Slurm was not asked: there is no sbatch here", err=True)
+
+
+def ask_slurm(rendered: Rendered) -> str:
+    """Return when and where a job could start, as Slurm says; "" on a host without sbatch."""
+    from slurmray.slurm import slurm_commands
+
+    if not (rendered.host.name or shutil.which("sbatch")):
+        return ""
+    rendered.check_submission()
+    return slurm_commands.test_only(text=rendered.text, host=rendered.host)

@@ -13,11 +13,18 @@ from slurmray.errors import ExitCode
 if TYPE_CHECKING:
     from slurmray.slurm.site import Row
 
+BURN_IN = ("checks.burn_in=10s",)
+
 
 @click.command()
 @job_options
+@click.option(
+    "--burn-in", "is_burn_in", is_flag=True, help="Also measure the nodes' GPUs, with PyTorch of the image."
+)
 @click.option("--json", "is_json", is_flag=True, help="Print a JSON array, and submit nothing.")
-def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str, ...] | None) -> int | None:
+def doctor(
+    *, is_burn_in: bool, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str, ...] | None
+) -> int | None:
     """Show what jobs need on this cluster, and with options check its nodes.
 
     Without options it asks Slurm and this host, and submits nothing. With options of slurmray render it also
@@ -28,13 +35,15 @@ def doctor(*, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str
     Examples:
       slurmray doctor
       slurmray doctor --nodes 2 --gpus-per-node 8 --time 10
+      slurmray doctor --nodes 16 --gpus-per-node 8 --time 10 --image IMAGE --burn-in
+          ten seconds of matrix products, copies and all-reduce: which node is slow?
     """
     from slurmray.cli.rendered import given, render_job
     from slurmray.cli.submit import follow_job
     from slurmray.cli.terminal import print_json
     from slurmray.slurm.site import survey
 
-    job = given(settings, flags)
+    job = given((*BURN_IN, *settings) if is_burn_in else settings, flags)
     rendered = render_job(None, job, [])  # wrong options come first
     rows = list(survey(rendered.host, rendered.folder))
     if is_json:

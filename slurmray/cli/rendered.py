@@ -74,12 +74,21 @@ class Rendered(NamedTuple):
         for remark in check_submission(self.spec, self.host, self.folder):
             show(remark, err=True)
 
+    def require_one_job(self) -> None:
+        """UsageError for an array, of which slurmray would know only the first job."""
+        if dict(self.spec.slurm.given()).get("array"):
+            raise UsageError("slurm.array makes several jobs: render the script, and submit it with sbatch")
+
+    @property
+    def remarks(self) -> list[str]:
+        """Hints for the user who submits the job."""
+        fix = f"is not set in your environment; export it before {self.target.submitting}"
+        unset = [f"{field} {fix}" for field in self.unset]
+        return unset + self.target.remarks(self.plan, not self.host.name)
+
     def show_remarks(self) -> None:
-        """Print hints for the user who submits the job."""
-        for field in self.unset:
-            message = f"{field} is not set in your environment; export it before {self.target.submitting}"
-            click.echo(message, err=True)
-        for remark in self.target.remarks(self.plan, not self.host.name):
+        """Print the remarks."""
+        for remark in self.remarks:
             click.echo(remark, err=True)
 
     @property
@@ -147,18 +156,19 @@ def render_job(
     target: str = "slurm",
     *,
     only_checks: bool = False,
+    stdin: bytes | None = None,
 ) -> Rendered:
     """Return a job, sealed.
 
-    First three arguments: as in load_plan; settings may have PROFILE, too. output: the file that will have
-    its text. only_checks: as in render_script.
+    First three arguments, and stdin: as in load_plan; settings may have PROFILE, too. output: the file that
+    will have its text. only_checks: as in render_script.
     """
     chosen, name = TARGETS[target], dict(settings).get(PROFILE)
     if name is not None and not chosen.has_profiles:
         raise UsageError(f"{PROFILE}: for jobs of Slurm; leave it out with --target {target}")
     profile = profiles.choose(name) if chosen.has_profiles else None
     fields = [(option, value) for option, value in settings if option != PROFILE]
-    plan = load_plan(job, fields, trainer, chosen.check, profile=profile)
+    plan = load_plan(job, fields, trainer, chosen.check, profile=profile, stdin=stdin)
     command = _render_command(job, settings, trainer, output)
     text = seal(chosen.render(plan, command, only_checks))
     return Rendered(plan, text, job, profile, chosen)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from slurmray.cli.flags import FILE
 from slurmray.cli.terminal import complete_job
 from slurmray.errors import UsageError
+
+if TYPE_CHECKING:
+    from slurmray.slurm.submitted_job import Job
 
 _STDOUT = Path("-")
 _BEGIN = 1000  # bytes of a page, in which it names slurmray
@@ -26,10 +30,10 @@ _BEGIN = 1000  # bytes of a page, in which it names slurmray
 def report(*, job: str | None, output: Path | None) -> None:
     """Write a page about a job, in one HTML file: how each node came up, and how the job ended.
 
-    It has the steps of the job, the bring-up of each node, nodes and GPUs over time, findings, failures,
-    starts of the trainer, what failures of nodes cost in GPU hours, and settings, without values of
-    variables. Only you can read it. It overwrites an earlier page, but no other file. JOB is an id or a name.
-    Without JOB it is the newest one.
+    It has the steps of the job, what its GPU hours were used for, the bring-up of each node, nodes and GPUs
+    over time, findings, failures, starts of the trainer, what failures of nodes cost, and settings, without
+    values of variables. Only you can read it. It overwrites an earlier page, but no other file. JOB is an id
+    or a name. Without JOB it is the newest one.
 
     \b
     Examples:
@@ -37,16 +41,22 @@ def report(*, job: str | None, output: Path | None) -> None:
       slurmray report verl -o verl.html
     """
     from slurmray.cli.terminal import job_argument
-    from slurmray.rendering.output import write_files
 
     chosen_job, _ = job_argument(job)
-    page = chosen_job.report()
     if output == _STDOUT:
-        click.echo(page, nl=False)
+        click.echo(chosen_job.report(), nl=False)
         return
-    path = output or Path(f"slurmray-{chosen_job.id}.html")
-    write_files({path: page}, _refuse_overwriting, is_private=True)  # it has the commands of the job spec
-    click.echo(f"wrote {path}", err=True)
+    click.echo(f"wrote {write_report(chosen_job, output)}", err=True)
+
+
+def write_report(job: Job, output: Path | None = None) -> Path:
+    """Write the page about a job, and return its path. output: None is slurmray-JOBID.html."""
+    from slurmray.rendering.output import write_files
+
+    path = output or Path(f"slurmray-{job.id}.html")
+    # It has the commands of the job spec.
+    write_files({path: job.report()}, _refuse_overwriting, is_private=True)
+    return path
 
 
 def _refuse_overwriting(path: Path) -> None:

@@ -78,12 +78,10 @@ def submit(
         raise UsageError("slurmray submit: --follow prints the job's log, so leave --json out")
     rendered = render_job(job, given(settings, flags), trainer)
     spec, host = rendered.spec, rendered.host
-    options = dict(spec.slurm.given())
-    if options.get("array"):
-        raise UsageError("slurm.array makes several jobs: render the script, and submit it with sbatch")
+    rendered.require_one_job()
     arguments = []
     if after is not None:
-        if "dependency" in options:
+        if "dependency" in dict(spec.slurm.given()):
             raise UsageError("--after and slurm.dependency are both set; use one of them")
         earlier_job = job_argument(after)[0]
         if earlier_job.host is not host:

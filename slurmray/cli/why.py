@@ -23,7 +23,7 @@ _LAST = 4 << 20  # bytes of each log: what ended the job is near the end
 _LONGEST, _WIDEST = 1 << 12, 300  # characters of a line that are read and shown
 
 
-class _Answer(NamedTuple):
+class Answer(NamedTuple):
     """What ended a job. text: slurmray's last line, or what stands for it. node: that is to blame, or "".
 
     title: the job, or the log that was given. log: its end. causes: see diagnose. canceller: who cancelled
@@ -70,14 +70,14 @@ def why(*, job: str | None, path: str | None, is_json: bool) -> None:
         answer, is_remembered = _answer_of_log(path), False
     else:
         found, run = job_argument(job)
-        answer, is_remembered = _answer(found), run.nodes > 0
+        answer, is_remembered = find_answer(found), run.nodes > 0
     if is_json:
-        print_json(_as_dict(answer))
+        print_json(as_dict(answer))
     else:
         _show(answer, is_remembered=is_remembered)
 
 
-def _answer_of_log(path: str) -> _Answer:
+def _answer_of_log(path: str) -> Answer:
     from slurmray import files
     from slurmray.errors import UsageError
     from slurmray.slurm.job_status import make_status
@@ -94,7 +94,8 @@ def _answer_of_log(path: str) -> _Answer:
     return _diagnosed(title, status, log, lambda _: ())
 
 
-def _answer(job: Job) -> _Answer:
+def find_answer(job: Job) -> Answer:
+    """Return what ended a job."""
     from slurmray.errors import SlurmrayError
 
     status = job.status()
@@ -111,7 +112,7 @@ def _diagnosed(
     log: str,
     other_logs: Callable[[dict[str, str]], Iterable[tuple[str, str]]],
     job: Job | None = None,
-) -> _Answer:
+) -> Answer:
     """other_logs: returns more logs, and adds the address of nodes that are in them."""
     from slurmray.diagnosis.causes import LOG, diagnose
     from slurmray.diagnosis.tracebacks import last_traceback
@@ -135,7 +136,7 @@ def _diagnosed(
     if not any(cause.role == "cause" for cause in causes) and (lines := last_traceback(end.printed)):
         end = end._replace(source=f"{end.source}, the last traceback", lines=lines)
     canceller = _canceller(job, log, is_head_lost=bool(loss)) if job and is_cancelled else ""
-    return _Answer(title, status, text, node, end, causes, canceller)
+    return Answer(title, status, text, node, end, causes, canceller)
 
 
 def _head_address(events: Sequence[Any]) -> dict[str, str]:
@@ -181,7 +182,7 @@ def _canceller(job: Job, log: str, *, is_head_lost: bool) -> str:
     return f"{at} with scancel, by you or an administrator, or by Slurm: it does not record which".strip()
 
 
-def _show(answer: _Answer, *, is_remembered: bool) -> None:
+def _show(answer: Answer, *, is_remembered: bool) -> None:
     from slurmray.cli.terminal import escaped, paragraph
     from slurmray.slurm.states import FINAL
     from slurmray.slurm.timeline import clock
@@ -224,7 +225,7 @@ def _set_aside(status: Status) -> list[dict[str, Any]]:
     return [{name: event[name] for name in ("time", "node", "text")} for event in status.set_aside]
 
 
-def _lines(cause: Cause, answer: _Answer, *, is_remembered: bool) -> Iterator[str]:
+def _lines(cause: Cause, answer: Answer, *, is_remembered: bool) -> Iterator[str]:
     from slurmray.diagnosis.causes import for_job
 
     known_node = cause.node if cause.node in answer.status.nodes else answer.node
@@ -258,7 +259,7 @@ def _without_text(status: Status) -> str:
     return f"Slurm's exit code is {status.code}; the job wrote no last line"
 
 
-def _has_lines(answer: _Answer) -> bool:
+def _has_lines(answer: Answer) -> bool:
     """Whether lines of a log tell more than slurmray's last line and the findings."""
     from slurmray.diagnosis.causes import says_cause
 
@@ -272,7 +273,8 @@ def _has_lines(answer: _Answer) -> bool:
     return is_trainer or (bool(answer.log.lines) and not says_cause(answer.text))
 
 
-def _as_dict(answer: _Answer) -> dict[str, Any]:
+def as_dict(answer: Answer) -> dict[str, Any]:
+    """Return it for JSON."""
     status = answer.status
     return {
         "id": status.id,

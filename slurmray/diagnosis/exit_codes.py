@@ -32,9 +32,9 @@ EXIT_CODES: dict[int, Explanation] = {
         "exclude it: sbatch --exclude=NODE generated.sh.",
     ),
     ExitCode.IMAGE: Explanation(
-        "the image is missing, could not be pulled or built, or its python3 has no Ray",
+        "the image is missing, could not be pulled or built, or its Python has no Ray",
         "The name is misspelt, the nodes cannot reach the registry or are not logged in to it, their disk "
-        "is full, the build failed, or python3 (of the image or, without one, of `setup`) has no Ray.",
+        "is full, the build failed, or container.python (of the image or, without one, of `setup`) has no Ray.",
         "Try it on a node with your own account: podman pull IMAGE, or docker pull IMAGE. If the nodes "
         "cannot reach the registry, load the image there first: podman load -i FILE.",
     ),

@@ -80,6 +80,7 @@ def load_plan(
     check: Callable[[Plan], object] = lambda _: None,
     fields: Mapping[str, Any] | None = None,
     profile: Profile | None = None,
+    stdin: bytes | None = None,
 ) -> Plan:
     """Return the plan of a file, with settings from the command line. SpecError lists all mistakes.
 
@@ -89,9 +90,9 @@ def load_plan(
     and with a + at its end the value, or each item of a list, is added to a list. trainer: the command after
     `--`, which overrides `run`. check: raises SpecError for more problems in a plan. fields: of the job spec,
     which override those of the file; those of a section one by one. profile: has the fields that the file and
-    those that it includes lack.
+    those that it includes lack. stdin: in place of standard input.
     """
-    stdin = read_stdin(path)
+    stdin = read_stdin(path) if stdin is None else stdin
     try:
         return _load(path, stdin, settings, trainer, check, fields or {}, profile, is_fast=True)
     except SpecError:  # once more, for the exact places of the mistakes
@@ -382,7 +383,7 @@ def place_problem(
     field, message = _strip_mark(problem.path), problem.text
     if at == _LAST and any(setting.path == field for setting in given):
         message = message.removeprefix(f"{dotted(field)}: ")  # the place names the field already
-    return at, Problem(where, message)
+    return at, Problem(where, message, problem.path)
 
 
 def _strip_mark(loc: yaml_source.Path) -> yaml_source.Path:

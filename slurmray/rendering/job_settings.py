@@ -155,6 +155,7 @@ def _container(spec: JobSpec) -> shape.Container:
         "args": container_args(container),
         "step_args": container.step_args,
         "workdir": container.workdir or "",
+        "python": container.python,
         "setup": container.setup,
         "setup_timeout": container.setup_timeout,
         "shm_size": container.shm_size or "",
@@ -169,11 +170,12 @@ def _accelerators(spec: JobSpec) -> list[str]:
 
 def _checks(spec: JobSpec, advice: Advice) -> shape.Checks:
     if spec.preflight == "none":
-        return {"paths": [], "same_commit": "", "bf16": False}
+        return {"paths": [], "same_commit": "", "bf16": False, "burn_in": 0}
     return {
         "paths": spec.checks.paths,
         "same_commit": spec.checks.same_commit or "",
         "bf16": advice.bf16,
+        "burn_in": spec.checks.burn_in,
     }
 
 

@@ -14,12 +14,14 @@ import jinja2
 
 from slurmray import __version__
 from slurmray.agent import script_parts
+from slurmray.agent.controller.findings import normalize
 from slurmray.agent.controller.host_list import host_list
 from slurmray.diagnosis.exit_codes import fix_of
 from slurmray.resources import data_folder
+from slurmray.slurm.account import GPU_HOURS, MEANINGS, Account
 from slurmray.slurm.heat_map import NodeHeat
 from slurmray.slurm.job_status import Status, Step
-from slurmray.slurm.starts import Start, gpu_hours, list_losses, list_starts
+from slurmray.slurm.starts import Start, list_losses, list_starts
 from slurmray.slurm.states import FINAL, Event
 from slurmray.slurm.timeline import STEPS, Count, NodeTimes, Timeline, duration, exact_duration
 
@@ -106,15 +108,16 @@ def render_report(
     text: str,
     now: float,
     heat: Mapping[str, NodeHeat],
+    account: Account | None,
 ) -> str:
     """Return the page. Values of variables and secrets are not in it.
 
     events: of the last attempt. earlier: those of each attempt before it. text: the job's script; "" if Slurm
-    does not have it any more. now: seconds since 1970. heat: of the nodes whose GPUs have samples.
+    does not have it any more. now: seconds since 1970. heat: of the nodes whose GPUs have samples. account:
+    None before the first start.
     """
     timeline = status.timeline
     starts = _label_starts(status, earlier)
-    all_starts = [start for _, start in starts]
     page = (
         _environment()
         .get_template("report.html.j2")
@@ -136,8 +139,10 @@ def render_report(
             losses=[event for event in events if event["event"] == "node_loss"],
             starts=starts,
             starts_chart=_chart_starts(starts) if starts else None,
-            node_failures=list_losses(all_starts),
-            gpu_hours=gpu_hours(all_starts),
+            node_failures=list_losses([start for _, start in starts]),
+            gpu_hours=account.total if account and account.unit == GPU_HOURS else 0.0,
+            account=account,
+            account_rows=_account_rows(account) if account else [],
             attempts=[_attempt(number, attempt) for number, attempt in enumerate(earlier)],
             restart=_restart(events),
             settings=_settings(text),
@@ -185,6 +190,16 @@ def _tick_label(seconds: float, step: float) -> str:
         if step >= unit:
             return f"{seconds / unit:g} {name}"
     return f"{seconds:g} s"
+
+
+def _account_rows(account: Account) -> list[tuple[str, float | None, float, str]]:
+    """Name, hours, part of all in percent and meaning of each use of the allocations."""
+    rows = []
+    for field, meaning in MEANINGS.items():
+        hours = getattr(account, field)
+        part = 0.0 if field == "queue" else 100 * (hours or 0.0) / max(account.total, 1e-9)
+        rows.append((field.replace("_", "-"), hours, round(part, 2), meaning))
+    return rows
 
 
 def _bars(status: Status) -> list[tuple[Step, float, float]]:
@@ -332,12 +347,16 @@ def _path(counts: Iterable[Count], name: str, highest: int, axis: _Axis) -> str:
 def _findings(findings: Iterable[Event]) -> list[dict[str, str]]:
     """Findings, those that are alike of several nodes as one."""
     fields = ("kind", "check", "found", "wanted", "fix")
-    nodes: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[tuple[str, ...], list[Event]] = {}
     for event in findings:
-        nodes.setdefault(tuple(event[field] for field in fields), []).append(event["node"])
+        key = (event["kind"], event["check"], normalize(event["found"]), event["wanted"], event["fix"])
+        alike.setdefault(key, []).append(event)
     return [
-        {"nodes": host_list(list(dict.fromkeys(names))), **dict(zip(fields, row, strict=True))}
-        for row, names in nodes.items()
+        {
+            "nodes": host_list(event["node"] for event in events),
+            **{field: events[0][field] for field in fields},
+        }
+        for events in alike.values()
     ]
 
 

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from slurmray.agent.controller.findings import normalize
 from slurmray.agent.controller.host_list import host_list
 from slurmray.slurm.states import Event, head_loss, last_start
 from slurmray.slurm.syntax import expand_host_list
@@ -86,8 +87,8 @@ def list_starts(events: Sequence[Event], now: float) -> list[Start]:
     A start ends when slurmray has noticed a failure and has ended Ray and trainer on the other nodes. now:
     seconds since 1970; of an attempt that has recorded no end, its end.
     """
-    parts = _split_starts(events)
-    gpus = _count_gpus(events)
+    parts = split_starts(events)
+    gpus = sum(count_gpus(events).values())
     starts = []
     for part, following in itertools.zip_longest(parts, parts[1:]):
         first = part[0]
@@ -118,12 +119,6 @@ def list_losses(starts: Sequence[Start]) -> list[Loss]:
     return losses
 
 
-def gpu_hours(starts: Sequence[Start]) -> float:
-    """Return the GPU hours that a job's allocations had so far. starts: of all its attempts."""
-    most = max((start.gpus for start in starts), default=0)
-    return sum((start.idle + start.trained) * (start.gpus or most) for start in starts) / 3600
-
-
 def _end_of_attempt(events: Sequence[Event], now: float) -> tuple[float, str, str]:
     """End, failed nodes and reason of the last start of an attempt. events: of the attempt."""
     last = next((event for event in events if event["event"] == "end"), events[-1])
@@ -135,11 +130,11 @@ def _end_of_attempt(events: Sequence[Event], now: float) -> tuple[float, str, st
     return last["time"], "", ""
 
 
-def _count_gpus(events: Sequence[Event]) -> int:
-    """The GPUs of an attempt's allocation."""
+def count_gpus(events: Sequence[Event]) -> dict[str, int]:
+    """Return {node: its GPUs} of an attempt's allocation."""
     start = next((event for event in events if event["event"] == "start"), None)
     if start is None:
-        return 0
+        return {}
     spares = start.get("spares", [])
     counts = [*enumerate(start.get("components", [])), *enumerate(start.get("spares_of_components", []))]
     groups = itertools.chain.from_iterable(itertools.repeat(number, count) for number, count in counts)
@@ -150,10 +145,10 @@ def _count_gpus(events: Sequence[Event]) -> int:
             for node in event["nodes"]:
                 group = group_of.get(node, 0)
                 most[group] = max(most.get(group, 0), event["gpus"])
-    return sum(most.get(group_of.get(node, 0), 0) for node in [*start["nodes"], *spares])
+    return {node: most.get(group_of.get(node, 0), 0) for node in [*start["nodes"], *spares]}
 
 
-def _split_starts(events: Sequence[Event]) -> list[Sequence[Event]]:
+def split_starts(events: Sequence[Event]) -> list[Sequence[Event]]:
     """Return the events of each start of Ray and trainer in an attempt; [] before the first one."""
     places = [at for at, event in enumerate(events) if event["event"] in ("start", "restart")]
     return [events[at:end] for at, end in itertools.pairwise([*places, len(events)])]
@@ -162,7 +157,7 @@ def _split_starts(events: Sequence[Event]) -> list[Sequence[Event]]:
 def find_restarts(events: Sequence[Event]) -> list[Restart]:
     """Return the starts in an attempt after the first one."""
     restarts: list[Restart] = []
-    for before, (event, *_) in itertools.pairwise(_split_starts(events)):
+    for before, (event, *_) in itertools.pairwise(split_starts(events)):
         if event["event"] == "restart":
             failed, left = _list_failed(before, event), _list_left(before[0], event)
             number, time, nodes = event["restart"], event["time"], event["nodes"]
@@ -235,7 +230,7 @@ def _group_findings(events: Sequence[Event]) -> list[dict[str, Event]]:
     found: dict[tuple[str, ...], dict[str, Event]] = {}
     for event in events:
         if event["event"] == "finding" and event["kind"] != "warn":
-            row = event["check"], event["found"], event["wanted"]
+            row = event["check"], normalize(event["found"]), event["wanted"]
             found.setdefault(row, {})[event["node"]] = event
     return list(found.values())
 

@@ -8,7 +8,7 @@ import re
 import tarfile
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,14 @@ from slurmray.agent.paths import CANCEL_NOW, SAMPLES, USAGE
 from slurmray.agent.script_parts import read_settings
 from slurmray.errors import SlurmError, SlurmrayError, UsageError
 from slurmray.slurm import slurm_commands
+from slurmray.slurm.account import (
+    Account,
+    Period,
+    list_allocations,
+    list_periods,
+    make_account,
+    measure_idle,
+)
 from slurmray.slurm.attach_step import Place, attach_argv
 from slurmray.slurm.heat_map import NodeHeat, count_columns, measure_heat
 from slurmray.slurm.host import get_host
@@ -36,7 +44,7 @@ from slurmray.slurm.states import (
     parse_time,
     recorded_end,
 )
-from slurmray.slurm.usage import NodeUse, Usage, parse_usage
+from slurmray.slurm.usage import NodeUse, Usage, parse_samples, parse_usage
 
 if TYPE_CHECKING:
     from slurmray.agent.wire.settings import Settings
@@ -48,7 +56,7 @@ _MAX_RAY_LOGS = 64 << 20  # bytes; the node agent keeps less, see agent/ray_logs
 _END_OF_LOG = 1 << 16  # bytes
 _MAX_USAGE = 16 << 20  # bytes
 _MAX_SAMPLES = 4 << 20  # bytes of a node; the node agent writes less
-_MAX_HEAT_NODES = 1024
+_MAX_SAMPLE_FILES = 1024
 _CLOCK_DIFFERENCE = 300.0  # seconds, between slurmctld and the head node: munge accepts no more
 _SLURMCTLD_TIMEOUT = 600  # seconds; a restart of slurmctld takes less
 
@@ -212,26 +220,67 @@ class Job:
         from slurmray.slurm.report_page import render_report
 
         status = self.status()
+        attempts = self._attempts(status)
+        heat, account = self._measure(status, attempts)
+        *earlier, events = attempts
+        return render_report(status, events, earlier, self._script(), time.time(), heat, account)
+
+    def account(self) -> Account | None:
+        """Return what the job's GPU hours were used for, in all its attempts; None before the first start.
+
+        It reads the files of samples of all nodes. Errors as for `status`.
+        """
+        status = self.status()
+        return self._measure(status, self._attempts(status))[1]
+
+    def _attempts(self, status: Status) -> list[list[Event]]:
+        """The events of each attempt up to the last one; [] where they are not recorded."""
         known = attempts(self._runs, self.id, self.host)
         numbers = range(min(status.attempt, _MAX_ATTEMPTS))
-        earlier = [self.events(number) if number in known else [] for number in numbers]
-        return render_report(status, self.events(), earlier, self._script(), time.time(), self._heat(status))
+        return [*(self.events(number) if number in known else [] for number in numbers), self.events()]
 
-    def _heat(self, status: Status) -> dict[str, NodeHeat]:
-        """How busy the GPUs of each node were in the last attempt; {} without samples of GPUs."""
-        folder, is_own = self._logs(None)
-        names = [name.removesuffix(SAMPLES) for name in self.host.names(folder) if name.endswith(SAMPLES)]
-        nodes = sorted(names, key=lambda name: (name not in status.nodes, name))[:_MAX_HEAT_NODES]
-        if not (is_own and nodes and status.timeline):
-            return {}
-        began, last = status.timeline.began, status.steps[-1]
-        seconds = max(1.0, last.began + last.seconds - began)
-        heat = {}
-        for node in nodes:
+    def _measure(
+        self, status: Status, attempts: Sequence[Sequence[Event]]
+    ) -> tuple[dict[str, NodeHeat], Account | None]:
+        """How busy the GPUs of each node were in the last attempt, and the account.
+
+        attempts: by _attempts.
+        """
+        now = time.time()
+        allocations = list_allocations(status, attempts, now)
+        periods: dict[tuple[int, str], list[Period]] = {}
+        for period in list_periods(allocations):
+            periods.setdefault((period.attempt, period.node), []).append(period)
+        last = len(attempts) - 1
+        files = self._sample_files(status, last, periods) if allocations else []
+        columns = count_columns(sum(number == last for number, *_ in files))
+        heat: dict[str, NodeHeat | None] = {}
+        idle: dict[Period, float] = {}
+        for number, node, path in files:
             with suppress(OSError):  # one at a time, as they are up to 1 MB each
-                data = self.host.read(folder / f"{node}{SAMPLES}", limit=_MAX_SAMPLES)
-                heat[node] = measure_heat(data, began, seconds, count_columns(len(nodes)))
-        return {node: found for node, found in heat.items() if found}
+                samples = [*parse_samples(self.host.read(path, limit=_MAX_SAMPLES))]
+                idle |= measure_idle(samples, periods.get((number, node), []))
+                if number == last and status.timeline:
+                    began, step = status.timeline.began, status.steps[-1]
+                    seconds = max(1.0, step.began + step.seconds - began)
+                    heat[node] = measure_heat(samples, began, seconds, columns)
+        found = {node: measured for node, measured in heat.items() if measured}
+        return found, make_account(status, allocations, idle, now)
+
+    def _sample_files(
+        self, status: Status, last: int, wanted: Collection[tuple[int, str]]
+    ) -> list[tuple[int, str, Path]]:
+        """Attempt, node and path of files of samples: all of the last attempt, then those that are wanted."""
+        files = []
+        for number in sorted({last, *(number for number, _ in wanted)}, reverse=True):
+            folder = self._logs(None)[0] if number == last else self._runs / f"{self.id}-{number}/logs"
+            names = [name.removesuffix(SAMPLES) for name in self.host.names(folder) if name.endswith(SAMPLES)]
+            files += [
+                (number, node, folder / f"{node}{SAMPLES}")
+                for node in sorted(names, key=lambda name: (name not in status.nodes, name))
+                if number == last or (number, node) in wanted
+            ]
+        return files[:_MAX_SAMPLE_FILES]
 
     def _script(self) -> str:
         """Return the job's script; "" if Slurm does not have it any more, or refuses to show it."""

@@ -1,16 +1,16 @@
-"""What the nodes of a job use: their latest samples, as the job writes them into its run directory."""
+"""What the nodes of a job use: samples, as the job writes them into its run directory."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from slurmray.slurm.timeline import duration
 
 _MAX_NODES = 1 << 16
+_TEXTS = ("error", "other")  # fields of NodeUse
 _IDLE = 120  # seconds at 0 % that are worth a line: data loading and checkpoints are shorter
 _OLD = 180  # seconds
 
@@ -22,7 +22,8 @@ class NodeUse(NamedTuple):
     has it, in the order of the job's GPUs there. idle: seconds for which one has been at 0 %, as far as
     samples show. gpu_memory: %. power: mean of the GPUs, W. slowed: number of a GPU whose hardware has
     lowered its clock. cores: CPUs that the job uses. memory: of the job, MiB. shm: of /dev/shm, MiB. age:
-    of the sample, seconds. error: why its GPUs cannot be read; "" if they can.
+    of the sample, seconds. error: why its GPUs cannot be read; "" if they can. other: a process that holds
+    memory of a GPU and is not the job's; "" for none.
     """
 
     gpu: float | None = None
@@ -37,6 +38,7 @@ class NodeUse(NamedTuple):
     shm: float | None = None
     age: float | None = None
     error: str = ""
+    other: str = ""
 
 
 class Usage(NamedTuple):
@@ -48,6 +50,13 @@ class Usage(NamedTuple):
     time: float
     output: float | None
     nodes: Mapping[str, NodeUse]
+
+
+class Sample(NamedTuple):
+    """GPUs of a node. time: seconds since 1970. utilization: of those where it is known, at least one, %."""
+
+    time: float
+    utilization: Sequence[float]
 
 
 def parse_usage(data: bytes) -> Usage | None:
@@ -65,17 +74,41 @@ def parse_usage(data: bytes) -> Usage | None:
     return Usage(time, amount(content.get("output")), nodes)
 
 
+def parse_samples(data: bytes) -> Iterator[Sample]:
+    """Yield the samples of GPUs in a node's file, as docs/guides/watching.md describes it.
+
+    What is not like that is skipped.
+    """
+    place = 0
+    for line in data.splitlines():
+        try:
+            sample = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(sample, dict):
+            continue
+        names = sample.get("columns")
+        if isinstance(names, list) and "utilization" in names:
+            place = names.index("utilization")
+        rows, time = sample.get("gpus"), amount(sample.get("time"))
+        if time is None or not isinstance(rows, list):
+            continue
+        values = [amount(row[place]) for row in rows if isinstance(row, list) and len(row) > place]
+        if known := [value for value in values if value is not None]:
+            yield Sample(time, [min(100.0, value) for value in known])
+
+
 def _node(row: Mapping[str, Any]) -> NodeUse:
-    numbers = {name: amount(row.get(name)) for name in NodeUse._fields if name != "error"}
-    error = row.get("error")
-    return NodeUse(**numbers, error=error if isinstance(error, str) else "")
+    numbers = {name: amount(row.get(name)) for name in NodeUse._fields if name not in _TEXTS}
+    error, other = (text if isinstance(text := row.get(name), str) else "" for name in _TEXTS)
+    return NodeUse(**numbers, error=error, other=other)
 
 
 def amount(value: object) -> float | None:
-    """Return a value of a file of a job if it is a finite number that is not negative, else None."""
+    """Return a value of a file of a job if it is a number that is not negative, nor huge, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return value if 0 <= value < 2**63 else None  # not NaN
 
 
 def mean_utilization(usage: Usage) -> float | None:
@@ -111,6 +144,8 @@ def find_unusual(usage: Usage) -> list[tuple[str, str]]:
             rows.append((name, f"no sample for {duration(node.age)}"))
         elif node.idle is not None and node.idlest is not None and node.idle >= _IDLE:
             rows.append((name, f"GPU {node.idlest:.0f} has been at 0 % for {duration(node.idle)}"))
+        if node.other:
+            rows.append((name, f"{node.other}, not of this job"))
         if node.slowed is not None:
             rows.append((name, f"GPU {node.slowed:.0f} has lowered its clock: heat, or its power supply"))
     return rows

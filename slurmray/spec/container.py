@@ -39,6 +39,7 @@ def _check_srun_option(argument: str) -> str:
 
 
 _ULIMIT = "[a-z]+=(-1|[0-9]+)(:(-1|[0-9]+))?"
+_PYTHON = "[A-Za-z0-9_][A-Za-z0-9._+-]*|[/$][^:]*"
 _USER = "auto|image|[0-9]+(:[0-9]+)?"
 _SHM_SIZE = "[1-9][0-9]*[bkmgBKMG]?"
 
@@ -91,10 +92,16 @@ class Container(Model):
     """
     workdir: AbsolutePath | None = None
     """Working directory in the container. Not set: the submit folder."""
+    python: Annotated[Line, pattern(f"^(?:{_PYTHON})$")] = "python3"
+    """The Python that has Ray: a path, e.g. `/opt/venv/bin/python3`, or a name that is looked up in PATH.
+
+    The folder of a path comes first in the PATH of all commands in the container.
+    """
     setup: Text = ""
     """Commands in the container (bash), on every node before Ray starts, e.g. `pip install -r x.txt`.
 
-    The first that fails ends the job. What they install is gone with the container.
+    What they export is the environment of Ray and the trainer, so they may activate a Python. The first that
+    fails ends the job. What they install is gone with the container.
     """
     setup_timeout: Count = 600
     """Seconds for `setup`."""
@@ -114,6 +121,14 @@ class Container(Model):
         if runtime and info.field_name in RUNTIMES[runtime].unsupported:
             instead = _INSTEAD.get(info.field_name or "", "leave it out")
             raise ValueError(f"not supported with runtime {runtime}: {instead}")
+        return value
+
+    @field_validator("python")
+    @classmethod
+    def _check_python(cls, value: str) -> str:
+        if not re.fullmatch(_PYTHON, value):
+            text = "expected a name, or an absolute path without colons, e.g. /opt/venv/bin/python3"
+            raise ValueError(f"{text}, got {shown(value)}")
         return value
 
     @field_validator("user")

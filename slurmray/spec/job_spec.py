@@ -88,12 +88,19 @@ class Network(Model):
 
 
 class Checks(Model):
-    """Checks of every node before its container starts, in addition to slurmray's own."""
+    """Checks of every node, in addition to slurmray's own."""
 
     paths: list[Line] = Field(default=[])
     """Files or folders that must exist. `~` is the submitter's home."""
     same_commit: Line | None = None
     """A git work tree that must be at the same commit on all nodes."""
+    burn_in: Seconds = 0
+    """Seconds in which all GPUs are measured before the trainer, e.g. `10s`; 0: none.
+
+    Matrix products, memory, and all-reduce within and between nodes, with the image's PyTorch. A wrong
+    result, or a figure below 80 % of the median, is a finding; a spare node takes the place of such a node.
+    See docs/guides/watching.md.
+    """
 
 
 class Stop(Model):

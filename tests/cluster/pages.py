@@ -21,12 +21,14 @@ _NOT_YET = re.compile("the job is PENDING|no events in|cluster not ready")
 def run_page(page: Path) -> None:
     """Write the files of a page, run its commands, and compare their output, in the current folder.
 
-    A file's block begins with its path in a comment. A `text` block is what the command before it prints.
+    A file's block begins with its path in a comment, after `#!` in bash. A `text` block is what the command
+    before it prints.
     """
     printed = ""
     for kind, text in _BLOCK.findall(page.read_text(encoding="utf-8")):
-        if kind in ("python", "yaml"):
-            path = Path(text.splitlines()[0].removeprefix("# ")).expanduser()
+        if kind in ("python", "yaml", "bash"):
+            comments = (line for line in text.splitlines() if line.startswith("# "))
+            path = Path(next(comments).removeprefix("# ")).expanduser()
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         elif kind == "text":

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from mcp import Client
 
 import slurmray
 from slurmray.errors import SlurmError
@@ -19,6 +21,7 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.states import FINAL
+from tests.mcp_client import fields, with_client
 
 from .jobs import HANG, Jobs, path_with_slurm, wait_until
 
@@ -70,6 +73,33 @@ def test_examples_of_the_page(jobs: Jobs) -> None:
     program = f"import slurmray; job = slurmray.Job({status[1]}); print(*job.wait(), job.state(), job.logs())"
     expected = f"COMPLETED 0 0 COMPLETED {jobs.log(int(status[1]))}\n"
     assert python(Path("/"), program).stdout == expected
+
+
+def test_tools_of_mcp(jobs: Jobs) -> None:
+    spec = "name: tools\nslurm: {nodes: 1, cpus_per_task: 2, mem: 1G}\nrun: echo up; sleep 1000\n"
+
+    async def body(client: Client) -> None:
+        assert re.match(
+            r"Job \d+ to start at ", fields(await client.call_tool("check", {"text": spec}))["slurm"]
+        )
+        number = fields(await client.call_tool("submit", {"text": spec}))["id"]
+        await anyio.to_thread.run_sync(jobs.wait_for, number, "\nup\n")
+        status = fields(await client.call_tool("status", {}))
+        assert (status["id"], status["name"], status["state"]) == (number, "tools", "RUNNING")
+        assert (status["phase"], status["end"]) == ("training", None)
+        log = fields(await client.call_tool("logs", {"id": number, "lines": 1000}))
+        assert log == {"id": number, "text": jobs.log(number).rstrip("\n"), "is_all": True}
+        node_log = fields(await client.call_tool("logs", {"id": number, "node": status["nodes"]}))
+        assert "ray start --block" in node_log["text"]
+        assert fields(await client.call_tool("why", {"id": number}))["state"] == "RUNNING"
+        cancelled = fields(await client.call_tool("cancel", {"id": number}))
+        assert cancelled == {"id": number, "is_cancelled": True, "state": "RUNNING"}
+        job = await anyio.to_thread.run_sync(jobs.wait_end, number)
+        why = fields(await client.call_tool("why", {"id": number}))
+        assert (why["state"], why["text"]) == ("CANCELLED", job.last_line)
+        assert why["cancelled"].startswith("by you, with slurmray")
+
+    with_client(body)
 
 
 @pytest.mark.full

@@ -1,14 +1,16 @@
-"""examples/ddp.yaml on a real Slurm: two hosts train together over the interface in the job spec."""
+"""Jobs with PyTorch on a real Slurm: examples/ddp.yaml, and a burn-in."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.layout import Layout
@@ -25,7 +27,7 @@ DEBIAN, WHEELS = ["python3-torch"], ["ray[train]", "numpy<2", "pyarrow<20"]
 STEPS, MEGABYTES = 20, 256 * 1024 * 4 / 1e6  # of the example: training steps, size of the gradients
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(podman_layout: Layout) -> Iterator[SlurmCluster]:
     """Two hosts with PyTorch in the image, and with a second interface ib0."""
     cache = machine.cache_folder()
@@ -58,3 +60,26 @@ def test_two_hosts_train_together(cluster: SlurmCluster, folder: Path) -> None:
     assert all(int(megabytes) >= int(STEPS * MEGABYTES) for megabytes in sent), job.log
     assert all(float(end) < float(begin) for begin, end in zip(first, last, strict=True)), job.log
     assert len(set(gradients)) == 1
+
+
+@pytest.mark.full  # needs the same image
+def test_burn_in(cluster: SlurmCluster, folder: Path) -> None:
+    """On CPUs, with Gloo. What it starts has ended before the next stage begins."""
+    jobs = Jobs(cluster, folder)
+    spec = {
+        "slurm": {"nodes": 2, "cpus_per_task": 2, "mem": "3G"},
+        "container": {"image": IMAGE, "pull": "never"},
+        "checks": {"burn_in": 3},
+        "prepare": [{"name": "after", "run": "! grep -al burn-in /proc/[0-9]*/cmdline", "where": "all"}],
+    }
+    number = jobs.submit(yaml.safe_dump(spec), ["true"])
+    cluster.wait(number, 600)
+    job = jobs.wait_end(number)
+    assert job.code == "0:0", job.log
+    events = map(json.loads, (folder / f"slurmray-runs/{number}-0/events.jsonl").read_text().splitlines())
+    figures = {event["node"]: event for event in events if event["event"] == "burn_in"}
+    assert sorted(figures) == ["node1", "node2"]
+    for event in figures.values():
+        assert (event["kind"], len(event["products"]), len(event["copies"])) == ("CPU", 1, 1)
+        assert min(*event["products"], *event["copies"], event["pairs"]) > 0
+    assert "burn-in, the slowest nodes first:" in job.log

@@ -378,6 +378,9 @@ container:
     echo "installs as $(id -un) on $NODE"
     mkdir -p "$(python3 -m site --user-site)"
     cp mine.py "$(python3 -m site --user-site)"
+    mkdir "$HOME/other"
+    ln -s "$(command -v python3)" "$HOME/other/python3"
+    export PATH=$HOME/other:$PATH
 node_env: export NODE=$SLURMD_NODENAME
 """
 
@@ -385,14 +388,15 @@ node_env: export NODE=$SLURMD_NODENAME
 def test_setup_in_the_container(jobs: Jobs) -> None:
     (jobs.folder / "mine.py").write_text("NUMBER = 42\n")
     look = (
-        "import mine, ray; ray.init(); task = ray.remote(lambda: __import__('mine').NUMBER); "
+        "import mine, ray, sys; ray.init(); own = sys.executable; "
+        "task = ray.remote(lambda: (__import__('mine').NUMBER, __import__('sys').executable == own)); "
         "place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy; "
         "nodes = [place(node['NodeID'], soft=False) for node in ray.nodes()]; "
-        "print(ray.get([task.options(scheduling_strategy=node).remote() for node in nodes]))"
+        "print(ray.get([task.options(scheduling_strategy=node).remote() for node in nodes]), own)"
     )
     job = jobs.run(TWO + SETUP, ["bash", "-c", 'cd /; python3 -c "$0"', look])
     assert job.code == "0:0", job.log
-    assert "\n[42, 42]\n" in job.log
+    assert re.search(r"\n\[\(42, True\), \(42, True\)\] /\S+/other/python3\n", job.log), job.log
     for node in ("node1", "node2"):
         assert f" on {node}\n" in (job.run / f"logs/{node}.log").read_text()
 

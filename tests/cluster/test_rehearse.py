@@ -20,6 +20,7 @@ from slurmray.rehearsal.cluster.requirements import read_requirements
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 from slurmray.spec.container import DEFAULT_IMAGE
+from tests.mcp_client import RawClient
 
 from .jobs import HANG, wait_clean, wait_until
 
@@ -239,6 +240,38 @@ def test_an_interrupted_rehearsal_leaves_nothing(folder: Path, rehearse: Rehears
     if number != signal.SIGKILL:
         assert "CANCELLED, exit code 130, no leftovers on any host" in err.splitlines()[-1]
     wait_until(lambda: not running(started), lambda: f"{running(started)} are still running")
+
+
+@pytest.mark.parametrize(
+    "end", ["cancelled", "end of input", pytest.param("SIGKILL", marks=pytest.mark.full)]
+)
+@pytest.mark.usefixtures("mounts_unchanged")
+def test_a_rehearsal_of_mcp_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    def log() -> str:
+        return "".join(path.read_text() for path in folder.glob("slurm-*.out"))
+
+    monkeypatch.chdir(folder)
+    server = RawClient()
+    try:
+        spec = "slurm: {nodes: 2}\nrun: [sleep, '600']\n"
+        server.call(1, "rehearse", text=spec, build_image=True)
+        wait_until(lambda: "trainer: sleep" in log(), log)
+        started = descendants(server.process.pid)
+        assert len(started) > 10
+        if end == "cancelled":
+            server.send("notifications/cancelled", {"requestId": 1})
+            server.call(2, "check", text="[]")
+            assert server.answer(2)["structuredContent"]["mistakes"], "it goes on with other calls"
+        elif end == "end of input":
+            assert server.close() == ""
+            assert not running(started), "it waits for the end"
+            assert "] stop: scancel" in log()
+        else:
+            server.process.kill()
+        wait_until(lambda: not running(started), lambda: f"{running(started)} are still running")
+    finally:
+        server.process.kill()
+        server.close()
 
 
 def test_a_kept_cluster(rehearse: Rehearse) -> None:

@@ -13,6 +13,7 @@ import yaml
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
+from slurmray.slurm.submitted_job import Job
 from tests import nvidia_smi
 
 from . import bare
@@ -107,3 +108,10 @@ def test_a_trainer_that_hangs(
     ]
     utilization = [sample["gpus"][0][header["columns"].index("utilization")] for sample in samples]
     assert (utilization[0], utilization[-1]) == (97, 0)
+    account = Job(number).account()
+    assert account
+    assert account.queue is not None
+    assert account.bring_up > 0
+    assert account.idle is not None
+    assert 0 < account.idle < account.idle + account.training
+    assert account.total == pytest.approx(account.bring_up + account.idle + account.training)

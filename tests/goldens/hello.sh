@@ -57,11 +57,12 @@
     "args": [],
     "step_args": [],
     "workdir": "",
+    "python": "python3",
     "setup": "",
     "setup_timeout": 600,
     "shm_size": ""
   },
-  "checks": {"paths": [], "same_commit": "", "bf16": false},
+  "checks": {"paths": [], "same_commit": "", "bf16": false, "burn_in": 0},
   "ray": {
     "nodes": 2,
     "gpus": 8,
@@ -200,26 +201,26 @@ sys.exit(load(agent).main(role, argv, script, rest))
 '
 
 # run_with_podman PROGRAM NAME IMAGE COUNT OPTION... ARGUMENT...: the container of a node. PROGRAM: podman, or
-# container.command. The agent's COUNT options: user, devices, mounts, limits, labels, and container.args of the job spec;
-# the last of equal options counts.
+# container.command. The agent's COUNT options: container.python as entrypoint, user, devices, mounts, limits, labels, and
+# container.args of the job spec; the last of equal options counts.
 # --pids-limit: Podman's default of 2048 is too low for a Ray node with many workers. --workdir /: only the container's user
 # may have access to the trainer's working directory; the container process changes to it.
 run_with_podman() {
 	local program=$1 name=$2 image=$3 count=$4
 	shift 4
 	exec "$program" run --rm --interactive --network host --log-driver none --security-opt label=disable \
-		--pids-limit=-1 --workdir / --name "$name" --entrypoint python3 "${@:1:count}" "$image" "${@:count+1}"
+		--pids-limit=-1 --workdir / --name "$name" "${@:1:count}" "$image" "${@:count+1}"
 }
 
 # run_with_docker PROGRAM NAME IMAGE COUNT OPTION... ARGUMENT...: the container of a node. PROGRAM: docker, or
-# container.command. The agent's COUNT options: user, devices, mounts, limits, labels, and container.args of the job spec;
-# the last of equal options counts.
+# container.command. The agent's COUNT options: container.python as entrypoint, user, devices, mounts, limits, labels, and
+# container.args of the job spec; the last of equal options counts.
 # --workdir /: Docker's root may have no access to the trainer's working directory; the container process changes to it.
 run_with_docker() {
 	local program=$1 name=$2 image=$3 count=$4
 	shift 4
 	exec "$program" run --rm --interactive --network host --log-driver none --security-opt label=disable \
-		--workdir / --name "$name" --entrypoint python3 "${@:1:count}" "$image" "${@:count+1}"
+		--workdir / --name "$name" "${@:1:count}" "$image" "${@:count+1}"
 }
 
 "${@:-main}"
@@ -227,5 +228,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-110 files of slurmray/agent
+115 files of slurmray/agent
 AGENT

@@ -14,7 +14,7 @@ from slurmray.agent import job_log
 from slurmray.agent.node.facts import LOGIN_SESSION
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/reference/events.schema.json").read_text())
-EXAMPLES = {"string": "text", "integer": 3}
+EXAMPLES = {"string": "text", "integer": 3, "number": 1.5}
 
 
 def example(name: str) -> dict[str, Any]:

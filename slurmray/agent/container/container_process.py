@@ -6,6 +6,7 @@ container, guard.py is the parent of this process.
 """
 
 import functools
+import json
 import os
 import signal
 import sys
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 # Seconds between two turns of the loop:
 SHORT_PAUSE = 0.05  # while it has to poll for an event
 LONG_PAUSE = 1.0  # while it only watches Ray's start or a stage
+# Types of messages with which a container process begins.
+FIRST = ("settings", "job", "node", "start_ray")
+RESUME = "resume"  # file in the job's folder, by which this process starts again: setup_env, then messages
 # Seconds that a worker adds to the grace period: Ray must stay up while the trainer writes a checkpoint.
 WORKER_MARGIN = 2.0
 
@@ -51,6 +55,7 @@ class ContainerProcess:
         self.joining: "Optional[Joining]" = None  # of a spare node
         self.is_signalled = False  # this process got SIGTERM or SIGINT
         self.is_input_over = False
+        self.first: "List[bytes]" = []  # messages
         self.decoder = codec.LineDecoder()
         self.handlers: "Dict[str, Callable[[Any], None]]" = {
             "settings": self.on_settings,
@@ -101,7 +106,7 @@ class ContainerProcess:
         """Run container.setup, then start Ray."""
         context = self.context
         context.peers = message["peers"]
-        if context.settings["container"]["setup"]:
+        if context.settings["container"]["setup"] and not self.setup.is_over:
             preflight.enter_workdir(context.workdir)
             self.setup.start(variables.collect(variables.SETUP, context))
         else:
@@ -136,7 +141,8 @@ class ContainerProcess:
 
     def make_stages(self) -> None:
         """Make the stages of this node, if the job has any."""
-        if self.context.settings["prepare"] or self.context.settings["services"]:
+        settings = self.context.settings
+        if settings["prepare"] or settings["services"] or settings["checks"]["burn_in"]:
             from .stages import Stages
 
             self.stages = Stages(self.context)
@@ -164,8 +170,9 @@ class ContainerProcess:
         family = node_address.address_family(node_address.split_host_port(gcs)[0])
         self.ray.start(self.choose_address(family), gcs)
 
-    def on_ready(self, _message: "messages.Ready") -> None:
+    def on_ready(self, message: "messages.Ready") -> None:
         """Continue with stages and trainer: the cluster is ready. A spare node goes on waiting."""
+        self.context.burn_in_port = message.get("burn_in_port", 0)
         if self.context.is_spare:
             self.write_attach_programs()
         else:
@@ -275,10 +282,38 @@ class ContainerProcess:
         if self.context.deadline is not None:
             return
         self.setup.ended(code)
+        python = self.setup.other_python()
+        if python:
+            self.start_again(python)
         preflight.restore_search_path()  # it may have made the folder of the user's packages
         self.start_ray()
         for line in self.setup.waiting:
             self.dispatch(line)
+
+    def start_again(self, python: str) -> None:
+        """Replace this process by one that has another Python, and the environment of container.setup."""
+        context = self.context
+        context.phase("container", "container.setup has activated %s" % python)
+        path = os.path.join(context.folder, RESUME)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            lines = [json.dumps(context.setup_env).encode(), *self.first, *self.setup.waiting]
+            file.write(b"\n".join([*lines, self.decoder.rest]))
+        argv = [python, "-I", os.path.join(context.folder, "agent"), "container", context.name]
+        try:
+            os.execve(python, argv, variables.collect(variables.GIVEN, context))
+        except OSError as error:
+            raise JobError("image", "%s: %s" % (python, error.strerror)) from error
+
+    def resume(self) -> None:
+        """Handle the messages that start_again() has stored."""
+        path = os.path.join(self.context.folder, RESUME)
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                self.context.setup_env = json.loads(file.readline().decode())
+                messages = file.read()
+            os.unlink(path)
+            self.setup.is_over = True
+            self.receive(messages)
 
     def gpus_ended(self, code: int) -> None:
         """Continue with opened GPUs, and handle the messages that waited for them."""
@@ -338,6 +373,7 @@ class ContainerProcess:
         for number in (signal.SIGTERM, signal.SIGINT):  # from `podman stop`: process 1 has no default action
             turns.catch(number, lambda: setattr(self, "is_signalled", True))
         turns.add(0, self.receive)
+        self.resume()
         while True:
             turns.turn(self.pause())
             if self.is_input_over:
@@ -355,6 +391,8 @@ class ContainerProcess:
         """Handle a message; other lines and types are ignored."""
         message = codec.decode(line)
         handle = self.handlers.get(message["type"]) if message else None
+        if message and message["type"] in FIRST:
+            self.first.append(line)
         if message and self.setup.is_running and message["type"] not in setup.MEANWHILE:
             self.setup.waiting.append(line)
         elif message and not self.gpus.is_open and message["type"] in cuda.HELD:

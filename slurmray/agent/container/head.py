@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO, Callable, Optional
 
+    from ..wire import messages
     from ..wire.settings import Settings
     from .node_context import NodeContext
     from .ray.start import RayProcess
@@ -121,7 +122,10 @@ class Head:
     def _cluster_ready(self) -> None:
         self._wait(None)
         self.ray.watch.is_port_taken()  # so that the log says it before a trainer uses the dashboard
-        self.context.send({"type": "ready"})
+        ready: "messages.ClusterReady" = {"type": "ready"}
+        if self.context.settings["checks"]["burn_in"]:
+            ready["burn_in_port"] = self.context.ports[ports.BURN_IN]
+        self.context.send(ready)
 
     def report_attach(self) -> None:
         """Send how to attach to the job from outside, and an example of a command."""

@@ -50,6 +50,7 @@ class NodeContext:
         self.gpu_masks: "Dict[str, str]" = {}  # GPU_MASKS as Slurm set them
         self.env_file: "Dict[str, str]" = {}
         self.node_env: "Dict[str, str]" = {}
+        self.setup_env: "Dict[str, Optional[str]]" = {}  # what container.setup exports; None: what it unsets
         self.peers: "List[str]" = []  # addresses of all nodes; empty unless a proxy is set
         self.is_guarded = False  # runs below guard.py: Python and Ray may differ between nodes
         self.ray_version: "Version" = ()  # known before Ray starts
@@ -59,6 +60,7 @@ class NodeContext:
         self.interfaces: "List[Tuple[str, Address]]" = []  # as returned by network.local_addresses()
         self.ports: "List[int]" = []
         self.gcs = ""  # `host:port` of the GCS
+        self.burn_in_port = 0  # of PyTorch's store on the head node
         self.is_replacement = False  # it was a spare node, and takes the place of a lost one
         self.is_ready = False  # the cluster is ready, with this node in it
         self.trainer_started: "Optional[float]" = None  # time.monotonic() when the trainer was started here

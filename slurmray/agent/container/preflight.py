@@ -48,7 +48,8 @@ def require_ray(context: "NodeContext") -> "Tuple[str, Version]":
         )
         raise Unfit
     if version is None:
-        raise JobError("image", "%s has no Ray. Install ray[default] for it" % sys.executable)
+        fix = "Install ray[default] for it, or set container.python to the image's Python that has it"
+        raise JobError("image", "%s has no Ray. %s" % (sys.executable, fix))
     if context.settings["ray"]["auth"] == "token" and version[1] < variables.TOKEN_SINCE:
         fix = "Use Ray 2.52 or later, or set ray.auth to auto or none"
         raise JobError("config", "ray.auth is token, and Ray %s has no tokens. %s" % (version[0], fix))

@@ -1,10 +1,16 @@
-"""`container.setup` of the job spec: commands in the container of each node, before Ray starts."""
+"""`container.setup` of the job spec: commands in the container of each node, before Ray starts.
+
+What they export is the environment of all that runs later. Where they put another Python first in PATH, e.g.
+with `conda activate`, the container process starts again with that Python, as its own is the one of Ray.
+"""
 
 import os
+import sys
 import time
 
 from .. import heartbeat, paths
 from ..job_errors import Unfit
+from . import variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,19 +21,24 @@ if TYPE_CHECKING:
 ROLE = "setup"  # of the child process
 OUTPUT = "setup-output"  # file in the job's folder
 COMMANDS = "setup-commands"  # file in the job's folder: `ps` shows arguments to everybody
-# $0: COMMANDS. $1: OUTPUT. The output also goes to the node's log.
-SCRIPT = 'set -o pipefail; bash -e "$0" 2>&1 | tee "$1"'
+ENVIRONMENT = "setup-environment"  # file in the job's folder: that of the commands at their end
+# $0: COMMANDS. $1: OUTPUT. $2: ENVIRONMENT. The output also goes to the node's log. The names of files are in
+# the inner command, which has no arguments, so that the commands have none.
+SCRIPT = """set -o pipefail; bash -e -c "trap 'env -0 >$2' EXIT; . $0" "$0" 2>&1 | tee "$1\""""
+BASHS_OWN = ("_", "OLDPWD", "PWD", "SHLVL")  # variables that bash sets
 # Types of messages that are handled while the commands run. The others wait.
 MEANWHILE = ("stop", "stop_at_limit", "stop_before_restart")
 
 
 class Setup:
-    """Runs the commands. waiting: messages that came meanwhile."""
+    """Runs the commands. is_over: they have run, or there are none. waiting: messages that came meanwhile."""
 
     def __init__(self, context: "NodeContext") -> None:
         self.context = context
         self.is_running = False
+        self.is_over = False
         self.waiting: "List[bytes]" = []
+        self._env: "Dict[str, str]" = {}
         self._deadline: "Optional[float]" = None  # time.monotonic(); None once it has passed
         self._heartbeat = heartbeat.Timer()
 
@@ -35,7 +46,8 @@ class Setup:
         """Start the commands. env: their environment."""
         context, settings = self.context, self.context.settings["container"]
         context.phase("container", "container.setup runs")
-        argv = ["bash", "-c", SCRIPT, *(os.path.join(context.folder, name) for name in (COMMANDS, OUTPUT))]
+        files = (COMMANDS, OUTPUT, ENVIRONMENT)
+        argv = ["bash", "-c", SCRIPT, *(os.path.join(context.folder, name) for name in files)]
         with open(os.open(argv[3], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(os.fsencode(settings["setup"]))
         try:
@@ -43,6 +55,7 @@ class Setup:
         except OSError as error:
             self._fail("%s: %s" % (argv[0], error.strerror), "install it in the image")
         self.is_running = True
+        self._env = env
         self._deadline = time.monotonic() + settings["setup_timeout"]
 
     def tick(self) -> None:
@@ -67,6 +80,33 @@ class Setup:
             lines = paths.last_lines(os.path.join(context.folder, OUTPUT), 1)
             found = "exited with %d: %s" % (code, lines[0] if lines else "no output")
             self._fail(found, "correct it; the node's log has its output")
+        self.is_over = True
+        context.setup_env = self._changes()
+
+    def _changes(self) -> "Dict[str, Optional[str]]":
+        """The variables that the commands have set, and None for those that they have unset."""
+        path = os.path.join(self.context.folder, ENVIRONMENT)
+        try:
+            with open(path, "rb") as file:
+                entries = file.read().decode("utf-8", "surrogateescape").split("\0")
+        except FileNotFoundError:  # they have replaced the trap, or the shell
+            return {}
+        os.unlink(path)
+        pairs = (entry.partition("=") for entry in entries)
+        env = {name: value for name, equals, value in pairs if equals}
+        changes: "Dict[str, Optional[str]]" = dict.fromkeys(self._env.keys() - env.keys())
+        changes.update(variables.difference(self._env, env))
+        # isidentifier: not functions that bash has exported.
+        return {name: changes[name] for name in changes if name.isidentifier() and name not in BASHS_OWN}
+
+    def other_python(self) -> str:
+        """The Python with which the container process has to start again; "" for none."""
+        name = self.context.settings["container"]["python"]
+        env = variables.collect(variables.GIVEN, self.context)
+        before, after = (paths.find_program(name, given.get("PATH", "")) for given in (self._env, env))
+        if after != before:
+            return after
+        return sys.executable if "PYTHONPATH" in self.context.setup_env else ""  # Ray may be there
 
     def _fail(self, found: str, fix: str) -> None:
         self.context.send(

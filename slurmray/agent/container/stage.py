@@ -32,6 +32,12 @@ class Stage:
         """Handle the end of a child process. kind: one of `kinds`."""
         raise NotImplementedError
 
+    def tick(self) -> None:
+        """Act on the time. Called in each turn of the loop while it runs on this node."""
+
+    def end(self) -> None:
+        """End what still runs: all nodes are done with the stage."""
+
     def report_done(self) -> None:
         """Send that this node is done with the stage."""
         self.is_done_here = True

@@ -1,4 +1,4 @@
-"""The order of the stages before the trainer: prepare steps, services, and those of both that need Ray.
+"""The order of the stages before the trainer: burn-in, prepare steps, services, and what of these needs Ray.
 
 All nodes have the same stages. A node sends `stage_done` when it is done with one; when all nodes have done
 so, the controller sends `stage_done` to all. A stage begins when all nodes are done with those before it.
@@ -16,13 +16,19 @@ from .services import Services
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Set
+    from typing import Dict, List, Set, Tuple
 
     from .node_context import NodeContext
     from .stage import Stage
 
-PREPARE, SERVICES = "prepare", "services"
+BURN_IN, PREPARE, SERVICES = "burn-in", "prepare", "services"
 PREPARE_WITH_RAY, SERVICES_WITH_RAY = "prepare-with-ray", "services-with-ray"
+# Stages that come before one, if not only BURN_IN and PREPARE do.
+BEFORE: "Dict[str, Tuple[str, ...]]" = {
+    BURN_IN: (),
+    PREPARE: (BURN_IN,),
+    SERVICES_WITH_RAY: (BURN_IN, PREPARE, PREPARE_WITH_RAY),
+}
 STOP_EACH = 1.0  # seconds between SIGTERM to one service and to the next
 STOP_ALL = 2.0  # seconds for all services; the grace period leaves time for them
 
@@ -38,6 +44,10 @@ class Stages:
         self.work: "Dict[str, Stage]" = {}
         early = [item for item in settings["prepare"] if not item["needs_ray"]]
         late = [item for item in settings["prepare"] if item["needs_ray"]]
+        if settings["checks"]["burn_in"] and not context.is_replacement:
+            from .burn_in_stage import BurnInStage
+
+            self.work[BURN_IN] = BurnInStage(context, BURN_IN)
         if early:
             self.work[PREPARE] = PrepareStage(context, PREPARE, context.own_items(early))
         if any(not item["needs_ray"] for item in settings["services"]):
@@ -60,8 +70,8 @@ class Stages:
                 self.work[stage].begin()
 
     def _may_begin(self, stage: str) -> bool:
-        before = {PREPARE: (), SERVICES_WITH_RAY: (PREPARE, PREPARE_WITH_RAY)}.get(stage, (PREPARE,))
-        needs_ray = stage in (PREPARE_WITH_RAY, SERVICES_WITH_RAY)
+        before = BEFORE.get(stage, (BURN_IN, PREPARE))
+        needs_ray = stage in (BURN_IN, PREPARE_WITH_RAY, SERVICES_WITH_RAY)
         return all(map(self._is_done, before)) and (self.context.is_ready or not needs_ray)
 
     def _is_done(self, stage: str) -> bool:
@@ -79,6 +89,8 @@ class Stages:
     def on_stage_done(self, stage: str) -> None:
         """Handle that all nodes are done with a stage. Raises Finished if the job is being ended."""
         self._done.add(stage)
+        if stage in self.work:
+            self.work[stage].end()
         if self.context.deadline is not None and not self.is_preparing():
             raise Finished
         self.begin()
@@ -107,6 +119,8 @@ class Stages:
         They extend the controller's timeout for a ready cluster.
         """
         stage = self.doing
+        if stage:
+            self.work[stage].tick()
         if stage and self._heartbeat.is_due(time.monotonic()):
             self.context.send({"type": "heartbeat", "doing": stage})
 

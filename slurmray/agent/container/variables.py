@@ -138,6 +138,12 @@ def image(_context: "NodeContext") -> "Variables":
     return os.environ
 
 
+def python(context: "NodeContext") -> "Variables":
+    """`PATH` with the folder of container.python first, if that is a path. The job spec wins over it."""
+    folder = os.path.dirname(context.settings["container"]["python"])
+    return {"PATH": "%s:%s" % (folder, os.environ.get("PATH", os.defpath))} if folder else {}
+
+
 def gpus(context: "NodeContext") -> "Variables":
     """Slurm's GPU masks in place of those of the image. The job spec wins over them."""
     return dict(dict.fromkeys(inherited.GPU_MASKS), **context.gpu_masks)
@@ -188,6 +194,11 @@ def node_env(context: "NodeContext") -> "Variables":
     return context.node_env
 
 
+def container_setup(context: "NodeContext") -> "Variables":
+    """What `container.setup` exports, and without what it unsets. Those after it win over it."""
+    return context.setup_env
+
+
 def gpus_of_ray(context: "NodeContext") -> "Variables":
     """The GPU mask of a node where services have GPUs: all but theirs. It wins over the job spec."""
     used = sum(item["gpus"] for item in context.own_items(context.settings["services"]))
@@ -196,7 +207,7 @@ def gpus_of_ray(context: "NodeContext") -> "Variables":
 
 def all_gpus(context: "NodeContext") -> "Variables":
     """The GPU mask as before `gpus_of_ray`: the GPUs of services are the job's, too."""
-    given = collect(SETUP, context)
+    given = collect(GIVEN, context)
     return {name: given.get(name) or None for name in gpus_of_ray(context)}
 
 
@@ -212,7 +223,7 @@ def token(context: "NodeContext") -> "Variables":
 
 def no_proxy(context: "NodeContext") -> "Variables":
     """Where a proxy is set: `no_proxy` and `NO_PROXY`, with the job's nodes and the loopback added."""
-    given = collect(SETUP, context)
+    given = collect(GIVEN, context)
     if not any(given.get(name) or given.get(name.upper()) for name in PROXIES):
         return {}
     known = given.get("no_proxy", "") + "," + given.get("NO_PROXY", "")
@@ -285,11 +296,12 @@ def env_of_service(_context: "NodeContext", item: "Dict[str, Any]") -> "Variable
 LATE = (network, metrics_ports, no_proxy, preset)
 OF_SERVICE = (gpus_of_service, env_of_service)
 
-SETUP = (image, gpus, user, env_file, env, node_env)
+SETUP = (image, python, gpus, user, env_file, env, node_env)
+GIVEN = (*SETUP, container_setup)  # by image, user and job spec
 # Also of the readiness probe.
 RAY = (
-    *(network, metrics_ports, image, gpus, one_gpu_mask, ray_defaults, user, env_file, env, node_env),
-    *(gpus_of_ray, no_other_ray, token, no_proxy, preset),
+    *(network, metrics_ports, image, python, gpus, one_gpu_mask, ray_defaults, user, env_file, env, node_env),
+    *(container_setup, gpus_of_ray, no_other_ray, token, no_proxy, preset),
 )
 RAY_START = (start_timeouts, *RAY)
 GPU_CHECK = (*RAY, all_gpus)

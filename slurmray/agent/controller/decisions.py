@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..job_log import JobLog
     from ..wire import codec, messages
     from ..wire.settings import Job, Settings
+    from .burn_in_figures import BurnInFigures
 
 FINDINGS_WAIT = 10.0  # seconds after the first finding, in which other nodes may send theirs
 HEALTH_CHECK_WAIT = 5.0  # seconds for the nodes to answer whether Ray runs, after the trainer has failed
@@ -34,6 +35,7 @@ ASK_INTERVAL = 1.0  # seconds between two questions to hosts without heartbeats
 LIMIT_MARGIN = 15  # seconds of stop.lead that remain for clean-up before the time limit
 GPUS_WAIT = 12.0  # seconds for the nodes to answer whether they still have their GPUs
 STOP_MARGIN = 5  # seconds after the grace period in which the trainer's exit code may arrive
+BURN_IN = "burn-in"  # a stage
 NODE_LOSSES = ("ray", "node_lost")  # kinds of failures
 UNFIT = ("preflight", "image")  # those of a node before it is in Ray
 UNPREPARED = ("prepare", "service")  # those of a node in its stages
@@ -141,6 +143,7 @@ class Controller:
         self._stages: "Dict[str, Set[str]]" = {}
         self._stage_begun: "Dict[str, float]" = {}
         self._stage_logged: "Dict[str, Tuple[float, int]]" = {}  # when, and how many nodes were done
+        self._figures: "Optional[BurnInFigures]" = None
         self._joining: "Dict[str, Set[str]]" = {}  # nodes that were spare -> stages that they have to do
         self._handlers: "Dict[str, Callable[[str, Any, float], None]]" = {
             "started": self._on_started,
@@ -150,6 +153,7 @@ class Controller:
             "join": self._on_join,
             "joined": self._on_joined,
             "ready": self._on_ready,
+            "burn_in": self._on_burn_in,
             "reachable_at": self._on_reachable_at,
             "finding": self._on_finding,
             "leftover_jobs": self._on_leftover_jobs,
@@ -415,9 +419,12 @@ class Controller:
     def _on_joined(self, _node: str, message: "messages.Joined", _now: float) -> None:
         self.bring_up.done("ray", message["nodes"], message["gpus"])
 
-    def _on_ready(self, _node: str, _message: "messages.ClusterReady", now: float) -> None:
+    def _on_ready(self, _node: str, message: "messages.ClusterReady", now: float) -> None:
         self.bring_up.record()
-        self.actions.send({"type": "ready"})
+        ready: "messages.Ready" = {"type": "ready"}
+        if message.get("burn_in_port"):
+            ready["burn_in_port"] = message["burn_in_port"]
+        self.actions.send(ready)
         self._begin_stages(now)
 
     def _on_reachable_at(self, node: str, message: "messages.ReachableAt", now: float) -> None:
@@ -487,9 +494,48 @@ class Controller:
         done = self._stages.setdefault(stage, set())
         done.add(node)
         self._log_stages(now)
-        if len(done) == len(self.job["nodes"]):
+        if len(done) == len(self.job["nodes"]) and not (stage == BURN_IN and self._find_slow_nodes()):
             self.actions.send({"type": "stage_done", "stage": stage})
             self._begin_stages(now)
+
+    def _on_burn_in(self, node: str, message: "messages.BurnIn", now: float) -> None:
+        from .burn_in_figures import BurnInFigures
+
+        self._figures = self._figures or BurnInFigures()
+        self._figures.record(node, message)
+        self.log.event(
+            "burn_in",
+            node=node,
+            kind=message["kind"],
+            products=message["products"],
+            copies=message["copies"],
+            within=message["within"],
+            pairs=message["pairs"],
+            all=message["all"],
+        )
+        self._on_stage_done(node, {"type": "stage_done", "stage": BURN_IN}, now)
+
+    def _find_slow_nodes(self) -> bool:
+        """Log the figures of all nodes; return whether a finding about them ends this start."""
+        if not self._figures:
+            return False
+        self.log.write("burn-in, the slowest nodes first:")
+        self.log.write_table(self._figures.table())
+        speed = self._figures.over_all()
+        if speed:
+            self.log.write("burn-in: all-reduce of all nodes: %.1f GB/s" % speed)
+        is_strict = self.settings["preflight"] == "fail"
+        found = self._figures.findings()
+        for node, row in found:
+            self.findings.add(node, "preflight" if is_strict else "warn", row)
+            self.nodes[node].has_finding = is_strict
+        self.findings.show()
+        if not (found and is_strict):
+            return False
+        nodes = list(dict.fromkeys(node for node, _ in found))
+        text = "burn-in: %s: %s; %s" % (found[0][1][0], found[0][1][1], found[0][1][3])
+        self.state.failure = self.state.failure or Failure(nodes, "preflight", text)
+        return True
 
     def _on_prepared(self, _node: str, message: "messages.Prepared", _now: float) -> None:
         self.actions.mark_done(message["name"])
@@ -666,7 +712,7 @@ class Controller:
             if spare:
                 nodes[nodes.index(node)] = spare
                 spares.remove(spare)
-                self._joining[spare] = set(list_stages(self.settings))
+                self._joining[spare] = set(list_stages(self.settings)) - {BURN_IN}
                 self.log.event("replacement", node=spare, lost=node)
                 self.actions.send({"type": "replace", "node": spare, "lost": node, "address": self._gcs})
 
@@ -737,7 +783,7 @@ class Controller:
         text = "%d/%d nodes%s" % (len(done), len(nodes), after)
         if len(done) < len(nodes):
             text += ", waiting for " + names([node for node in nodes if node not in done])
-        self.log.event("phase", phase=stage.partition("-")[0], text=text)
+        self.log.event("phase", phase=stage.replace("-with-ray", ""), text=text)
 
     def _send_targets(self, now: float) -> None:
         if self._targets_due is not None and now >= self._targets_due:
@@ -769,7 +815,7 @@ class Controller:
 
 def list_stages(settings: "Settings") -> "List[str]":
     """Names of the stages that a job has."""
-    stages = []
+    stages = [BURN_IN] if settings["checks"]["burn_in"] else []
     if any(not item["needs_ray"] for item in settings["prepare"]):
         stages.append("prepare")
     if any(not item["needs_ray"] for item in settings["services"]):

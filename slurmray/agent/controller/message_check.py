@@ -30,9 +30,9 @@ def _are_job_ids(value: "Any") -> bool:
 
 
 def _is_use(value: "Any") -> bool:
-    """See wire/messages.py: numbers, and a text."""
+    """See wire/messages.py: numbers, and texts."""
     return isinstance(value, dict) and all(
-        name in USE and (isinstance(item, str) if name == "error" else _is_amount(item))
+        name in USE and (isinstance(item, str) if name in USE_TEXTS else _is_amount(item))
         for name, item in value.items()
     )
 
@@ -41,6 +41,19 @@ def _is_amount(value: "Any") -> bool:
     return type(value) in (int, float) and 0 <= value < 2**63  # not NaN
 
 
+def _are_pairs(value: "Any") -> bool:
+    return isinstance(value, list) and all(_is_texts(row) and len(row) == 2 for row in value)
+
+
+def _is_figure(value: "Any") -> bool:
+    return _is_amount(value) or value == -1
+
+
+def _are_figures(value: "Any") -> bool:
+    return isinstance(value, list) and all(map(_is_figure, value))
+
+
+USE_TEXTS = ("error", "other")
 USE = (
     "gpu",
     "lowest",
@@ -54,12 +67,12 @@ USE = (
     "cores",
     "memory",
     "shm",
-    "error",
+    *USE_TEXTS,
 )
 _ANY = _text(".*")
 _ADDRESS = "[0-9A-Za-z.:%_-]{1,64}"
 _NAME = "[0-9A-Za-z_.@+-]*"  # of files in the run directory; Python 3.6 may open ASCII names only
-_STAGE = "(prepare|services)(-with-ray)?"
+_STAGE = "burn-in|(prepare|services)(-with-ray)?"
 # Type -> its fields, and what each accepts. wire/messages.py describes them.
 FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "started": {"step": _text(r"\d{0,10}")},
@@ -88,7 +101,16 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "reachable_at": {"address": _text(_ADDRESS), "port": _number(65535)},
     "join": {"address": _text(r"\[?%s\]?:\d{1,5}" % _ADDRESS)},
     "joined": {"nodes": _is_texts, "gpus": _number(10**6)},
-    "ready": {},
+    "ready": {"burn_in_port": lambda value: value is None or _number(65535)(value)},
+    "burn_in": {
+        "kind": _text("[ -~]{0,100}"),
+        "products": _are_figures,
+        "copies": _are_figures,
+        "within": _is_figure,
+        "pairs": _is_figure,
+        "all": _is_figure,
+        "problems": _are_pairs,
+    },
     "stage_done": {"stage": _text(_STAGE)},
     "prepared": {"name": _text(_NAME)},
     "trainer": {"command": _ANY},
@@ -106,9 +128,7 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "gpus": {"lost": _ANY},
     "stacks": {
         "number": _number(10**6),
-        "rows": lambda value: (
-            isinstance(value, list) and all(_is_texts(row) and len(row) == 2 for row in value)
-        ),
+        "rows": _are_pairs,
         "is_complete": lambda value: isinstance(value, bool),
     },
     "failed": {"kind": _text("|".join([*job_errors.EXIT_CODES, "ray"])), "message": _ANY},

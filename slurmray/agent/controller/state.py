@@ -37,6 +37,7 @@ EXPECTED = {
     "join": (STARTING_RAY,),
     "joined": (STARTING_RAY,),
     "ready": (STARTING_RAY,),
+    "burn_in": (READY,),
     "stage_done": (STARTING_RAY, READY, TRAINING),  # while it trains: of a node that joins
     "prepared": (STARTING_RAY, READY, TRAINING),
     "attach": (READY,),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOGS_WAIT = 4.0  # seconds for the archive of Ray's logs
 SERVICE_LOGS_WAIT = 1.0  # seconds for the rest of the services' output
+NO_PROGRAM = 127  # exit code of `podman run` and `docker run` where the image has no such program
 CLIENT_WAIT = 10.0  # seconds for the container to exit once its input is closed
 
 
@@ -161,6 +162,7 @@ class NodeAgent(NodeApi):
                 if code - 128 in set(signal.Signals):  # not by itself: it handles signals
                     name = signal.Signals(code - 128).name
                     message = "the container process was killed (exit code %d, %s)" % (code, name)
+                self._require_python(message, code)
                 cause = runtime.likely_cause() or job_log.why_full(os.path.dirname(self.log_path))
                 raise job_errors.JobError("ray", ": ".join(filter(None, [message, cause])))
             if code == 0:
@@ -173,6 +175,13 @@ class NodeAgent(NodeApi):
                 raise job_errors.JobError("ray", message % self.settings["timeouts"]["heartbeat"])
             for name, service_code in self._services.poll() if self._services else ():
                 self.mail.send_to_container({"type": "service_ended", "name": name, "code": service_code})
+
+    def _require_python(self, message: str, code: int) -> None:
+        """Raise a JobError where the runtime has not found container.python in the image."""
+        python = self.settings["container"]["python"]
+        if code == NO_PROGRAM and any(python in line for line in paths.last_lines(self.log_path, 2)):
+            fix = "set container.python to the Python that has Ray, or use an image with python3"
+            raise job_errors.JobError("image", "%s: the image has no %s: %s" % (message, python, fix))
 
     def _container_heartbeat(self) -> int:
         """Time of the container process's last heartbeat; 0: none so far, or it is ending."""

@@ -8,7 +8,7 @@ from .mailbox import Mailbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Set
+    from typing import Callable, Dict, List, Optional, Set
 
     from ..command_runner import Result
     from ..wire import messages
@@ -97,21 +97,33 @@ class NodeApi:
         """
         return self._run(argv, timeout, env)
 
-    def run_long(self, argv: "List[str]", doing: str, env: "Optional[Dict[str, str]]" = None) -> "Result":
+    def run_long(
+        self,
+        argv: "List[str]",
+        doing: str,
+        env: "Optional[Dict[str, str]]" = None,
+        is_hopeless: "Callable[[bytearray], bool]" = lambda _: False,
+    ) -> "Result":
         """Run a command without a timeout. Raises errors.Stopped.
 
         doing: see the field. Output and standard error go to the node's log and, as one text, to `out`.
+        is_hopeless: whether to end it early, by its output so far. Called several times a second.
         """
         self.doing = doing
         try:
-            return self._run(argv, None, env)
+            return self._run(argv, None, env, is_hopeless)
         finally:
             self.doing = ""
 
     def _run(
-        self, argv: "List[str]", timeout: "Optional[float]", env: "Optional[Dict[str, str]]"
+        self,
+        argv: "List[str]",
+        timeout: "Optional[float]",
+        env: "Optional[Dict[str, str]]",
+        is_hopeless: "Callable[[bytearray], bool]" = lambda _: False,
     ) -> "Result":
-        done = command_runner.run(argv, self.env if env is None else env, timeout, self._is_interrupted)
+        env = self.env if env is None else env
+        done = command_runner.run(argv, env, timeout, self._is_interrupted, is_hopeless=is_hopeless)
         self._require_time()
         return done
 

@@ -1,22 +1,19 @@
-"""Images for Podman and Docker on a node: pull, load or build."""
+"""Images for Podman and Docker on a node: load, build or pull (pull.py)."""
 
 import os
 
-from ..fixes import TRANSIENT, fix_for, last_line
+from ..fixes import fix_for, last_line
 from . import job_folder
 from .facts import user_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import IO, List, Optional
+    from typing import IO, Callable, List, Optional
 
     from ..command_runner import Result
     from ..wire.settings import Build
     from .agent_interface import NodeApi
     from .runtimes.engine import Engine
-
-TRIES = 3
-PULLS_PER_SECOND = 4  # started on all nodes together, to spare the registry
 
 
 def ensure(node: "NodeApi", runtime: "Engine") -> None:
@@ -30,41 +27,26 @@ def ensure(node: "NodeApi", runtime: "Engine") -> None:
     elif archive:
         load(node, runtime)
     else:
+        from .pull import pull
+
         name = container["image_with_registry"]
-        if pull_unless_never(node, runtime, runtime.image, name):
+        if pull(node, runtime, name):
             runtime.image = name
 
 
-def pull_unless_never(node: "NodeApi", runtime: "Engine", image: str, name: str) -> bool:
-    """Pull an image unless container.pull is never. Return whether it is there.
-
-    image: its name in the job spec. name: the same with registry.
-    """
-    if node.settings["container"]["pull"] != "never":
-        return pull(node, runtime, name)
-    wanted = "the image, as container.pull is never"
-    node.finding(
-        "image", image, "is not on this node", wanted, "%s load it on %s" % (runtime.program, node.name)
-    )
-    return False
-
-
-def pull(node: "NodeApi", runtime: "Engine", name: str) -> bool:
-    """Pull an image, repeatedly after transient errors. Return whether it is there."""
-    import random
-    import re
-
-    jitter = random.SystemRandom()
-    node.wait(jitter.random() * (len(node.job["nodes"]) - 1) / PULLS_PER_SECOND)
-    for attempt in range(1, TRIES + 1):
-        result = run_with_tmpdir(node, runtime.program, ["pull", name], name)
-        if result.code == 0:
-            return True
-        if attempt == TRIES or not re.search(TRANSIENT, _output(result)):
-            break
-        node.wait(attempt * 10 + jitter.random() * 10)
-    report_failure(node, runtime.program, "pull", name, result)
-    return False
+def check_never_pulled(node: "NodeApi", runtime: "Engine") -> None:
+    """With `pull: never`: record a finding about each image that is not on this node."""
+    container = node.settings["container"]
+    if container["pull"] != "never":
+        return
+    images = [service["image"] for service in node.settings["services"] if service.get("image")]
+    missing = [image for image in images if not runtime.has_image(image)]
+    if not (runtime.image_is_here or container["build"] or container["archive"]):
+        missing.insert(0, runtime.image)
+    for image in missing:
+        wanted = "the image, as container.pull is never"
+        fix = "%s load it on %s" % (runtime.program, node.name)
+        node.finding("image", image, "is not on this node", wanted, fix)
 
 
 def load(node: "NodeApi", runtime: "Engine") -> None:
@@ -133,24 +115,26 @@ def _is_same_file(path: str, handle: int) -> bool:
         return False
 
 
-def run_with_tmpdir(node: "NodeApi", program: str, args: "List[str]", image: str) -> "Result":
-    """Run a long command of a runtime with a TMPDIR that is removed afterwards."""
+def run_with_tmpdir(
+    node: "NodeApi",
+    program: str,
+    args: "List[str]",
+    image: str,
+    is_hopeless: "Callable[[bytearray], bool]" = lambda _: False,
+) -> "Result":
+    """Run a long command of a runtime with a TMPDIR that is removed afterwards. is_hopeless: see run_long."""
     node.phase("image", "%s %s %s" % (program, args[0], image))
     scratch = job_folder.make_scratch(node)
     try:
-        return node.run_long([program, *args], args[0], dict(node.env, TMPDIR=scratch))
+        return node.run_long([program, *args], args[0], dict(node.env, TMPDIR=scratch), is_hopeless)
     finally:
         job_folder.remove_tree(scratch)
 
 
 def report_failure(node: "NodeApi", program: str, verb: str, image: str, result: "Result") -> None:
     """Record a finding about a command that failed."""
-    why = last_line(_output(result)) or result.why
+    why = last_line(result.out + "\n" + result.err) or result.why
     recipe = node.settings["container"]["build"]
     file = recipe["file"] if recipe else ""
     fix = fix_for(verb, why, node.name, user_name(), program, file, node.log_path)
     node.finding("image", "%s %s" % (program, verb), why, image, fix)
-
-
-def _output(result: "Result") -> str:
-    return result.out + "\n" + result.err

@@ -3,6 +3,9 @@
 They go to `logs/NODE.samples.jsonl` in the run directory, and in short to the controller, with the next
 heartbeat. docs/guides/watching.md describes both. A driver or a file system may hang, so nothing waits for
 the thread that takes them.
+
+Few samples have the processes that hold memory of the GPUs: they change seldom, and the preflight checks and
+a stall's evidence look at them, too.
 """
 
 import json
@@ -32,7 +35,11 @@ SHM = "/dev/shm"
 # H100, while others of the same job are at 0 % (github.com/NVIDIA/nccl/issues/1550).
 IDLE, BUSY = 2, 90
 LOW = 50  # % of the power that a GPU may draw
+# Seconds between two lists of the processes on GPUs. A query by nvidia-smi takes up to 0.02 s of a core (H200
+# in persistence mode): with a second one every 30 s, samples would take more than 0.1 % of a core.
+PROCESSES_INTERVAL = 600.0
 HOST = ("cores", "memory", "shm")  # fields of a sample that are the same in the short one
+RARE = ("states", "processes")  # fields of samples that are kept in a full file
 
 
 class Sampler:
@@ -49,6 +56,8 @@ class Sampler:
         self._read_gpus = gpu_samples.reader(node)
         self._states: "List[Gpu]" = []  # of the GPUs, as last recorded
         self._cpu: "Optional[Tuple[float, float]]" = None  # time, and CPU seconds until then
+        self._processes_due = time.monotonic() + PROCESSES_INTERVAL
+        self._other = ""  # process that holds memory of a GPU and is not the job's
         header = {
             "v": VERSION,
             "node": node.name,
@@ -80,11 +89,12 @@ class Sampler:
         self._add_host_use(use)
         if error:
             use["error"] = job_log.printable(error)[:MAX_ERROR]
-        self._latest = use
         sample: "Dict[str, Any]" = {"time": round(time.time())}
         sample.update((name, value) for name, value in use.items() if name in HOST)
         if gpus:
             sample["gpus"] = [[gpu.get(column) for column in gpu_samples.COLUMNS] for gpu in gpus]
+            self._add_processes(sample, use, gpus)
+        self._latest = use
         states = [{name: gpu[name] for name in gpu_samples.STATES if name in gpu} for gpu in gpus]
         if states != self._states:
             self._states = sample["states"] = states
@@ -96,6 +106,16 @@ class Sampler:
                 ray_targets.copy(self._node)
         except OSError:  # a full disk: the job goes on
             pass
+
+    def _add_processes(self, sample: "Dict[str, Any]", use: "messages.Use", gpus: "List[Gpu]") -> None:
+        if self._node.gpus and time.monotonic() >= self._processes_due:
+            from . import gpu_processes
+
+            self._processes_due = time.monotonic() + PROCESSES_INTERVAL
+            sample["processes"] = gpu_processes.read(self._node)
+            self._other = gpu_processes.describe_other(self._node, sample["processes"], gpus)
+        if self._other:
+            use["other"] = self._other
 
     def _add_host_use(self, use: "messages.Use") -> None:
         before, seconds = self._cpu, limits.cpu_seconds()
@@ -165,9 +185,9 @@ class SampleFile:
         self._count = 0
 
     def add(self, sample: "Dict[str, Any]") -> None:
-        """Append a sample. One with new states is never left out. OSError."""
+        """Append a sample. One with a RARE field is never left out. OSError."""
         self._count += 1
-        if self._count % self._every and "states" not in sample:
+        if self._count % self._every and not any(name in sample for name in RARE):
             return
         lines, self._waiting = [*self._waiting, sample], []
         job_log.append(self._path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
@@ -177,8 +197,12 @@ class SampleFile:
     def _thin_out(self) -> None:
         with open(self._path) as file:
             header, *lines = file.readlines()
-        kept = [line for place, line in enumerate(lines) if place % 2 or '"states"' in line]
-        if len(kept) > len(lines) * 3 // 4:  # they change all the time
+        kept = [
+            line
+            for place, line in enumerate(lines)
+            if place % 2 or any('"%s":' % name in line for name in RARE)
+        ]
+        if len(kept) > len(lines) * 3 // 4:  # most of them have one
             kept = lines[1::2]
         paths.replace(self._path, "".join([header, *kept]).encode())
         self._every *= 2

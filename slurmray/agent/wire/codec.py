@@ -98,6 +98,11 @@ class LineDecoder:
         self._keep(rest)
         return lines
 
+    @property
+    def rest(self) -> bytes:
+        """The incomplete line."""
+        return b"".join(self._pieces)
+
     def _keep(self, data: bytes) -> None:
         self._size += len(data)
         if self._size > self.limit:

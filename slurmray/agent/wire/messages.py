@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         memory: NotRequired[int]  # of the job, MiB
         shm: NotRequired[int]  # used of /dev/shm, MiB
         error: NotRequired[str]  # why the GPUs cannot be read
+        other: NotRequired[str]  # a process that holds memory of a GPU and is not the job's
 
     # -- up: from node agents and container processes to the controller; each also has its `node` ---------
 
@@ -114,6 +115,19 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """The readiness probe has all nodes and GPUs."""
 
         type: Literal["ready"]
+        burn_in_port: NotRequired[int]  # of PyTorch's store on the head node
+
+    class BurnIn(TypedDict):
+        """The figures of a node's GPUs; -1: could not be measured, 0: there are no others to measure with."""
+
+        type: Literal["burn_in"]
+        kind: str  # name of its GPUs, or `CPU`
+        products: List[float]  # TFLOP/s of each GPU
+        copies: List[float]  # bandwidth of each GPU's memory, GB/s
+        within: float  # bandwidth of an all-reduce within the node, GB/s
+        pairs: float  # likewise with another node, the best of two
+        all: float  # likewise over all of more than two nodes
+        problems: List[List[str]]  # measurement, and error
 
     class NodeStageDone(TypedDict):
         """This node is done with a stage."""
@@ -256,6 +270,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """All nodes and GPUs are in Ray."""
 
         type: Literal["ready"]
+        burn_in_port: NotRequired[int]  # of PyTorch's store on the head node
 
     class Replace(TypedDict):
         """A spare node joins Ray in place of a lost one, while the trainer runs."""
@@ -362,6 +377,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         HeadJoined,
         Joined,
         ClusterReady,
+        BurnIn,
         NodeStageDone,
         Prepared,
         TrainerWaits,

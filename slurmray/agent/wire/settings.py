@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         args: List[str]  # further options for the runtime, including --user and --ulimit
         step_args: List[str]  # further options for the srun of the step
         workdir: str  # "": the submit folder
+        python: str  # that has Ray: a path, or a name to look up in PATH
         setup: str  # bash, in the container before Ray starts
         setup_timeout: int  # seconds
         shm_size: str  # "": as large as the node's /dev/shm
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
         paths: List[str]
         same_commit: str  # "": not checked
         bf16: bool  # whether NVIDIA GPUs must have bfloat16
+        burn_in: int  # seconds in which GPUs are measured; 0: none
 
     class Head(TypedDict):
         """The job spec's `ray.head`: what the head node offers to Ray."""

@@ -116,7 +116,8 @@ MESSAGES: tuple[Message, ...] = (
         r"|exec: \W{1,8}/(?!\S*nvidia-c)\S+ stat /\S+ no such file or directory"
         r"|executable file `\S+ not found in \$PATH|enroot-switchroot: failed to execute: \S+ No such file",
         "The image has no program by that name, or not in its PATH.",
-        "Use an image with bash, python3 and Ray; programs of the host are not in the container.",
+        "Use an image with bash, Python and Ray, and name a Python that is not in PATH in container.python; programs of the "
+        "host are not in the container.",
     ),
     Message(
         "wrong-architecture",

@@ -70,7 +70,7 @@ MESSAGES: tuple[Message, ...] = (
         "Ray: python/ray/_private/utils.py, check_version_info",
         r"Version mismatch: The cluster was started with",
         "The trainer runs with another version of Ray or Python than the cluster.",
-        "Start it with the image's own python3, and not with another virtual environment, conda or `uv run`.",
+        "Start it with the Python of container.python, and not with another virtual environment, conda or `uv run`.",
     ),
     Message(
         "ray-token-missing",

@@ -43,6 +43,7 @@ LEFT_OUT = {
 FIXES = {
     "container.build": "dstack builds no image; push yours to a registry and name it in container.image",
     "container.runtime": "dstack runs containers with Docker; set it to auto",
+    "container.python": "dstack starts the Ray of PATH; activate its environment in setup",
     "network.family": "dstack chooses the addresses of the nodes; set it to auto",
     "ray.head": "under dstack all nodes offer the same; leave ray.head out",
     "notify": "dstack sends no notices; leave notify out",

@@ -192,11 +192,12 @@ SETTINGS: dict[str, Any] = {
         "args": [],
         "step_args": [],
         "workdir": "/",
+        "python": "python3",
         "setup": "",
         "setup_timeout": 600,
         "shm_size": "",
     },
-    "checks": {"paths": [], "same_commit": "", "bf16": False},
+    "checks": {"paths": [], "same_commit": "", "bf16": False, "burn_in": 0},
     "ray": {
         "nodes": 0,
         "gpus": 2,
@@ -471,13 +472,16 @@ class Cluster:
         elif kind == "join":
             self.send("join", address=message["address"])
         elif kind == "ready":
-            self.send("ready")
+            self.send(
+                "ready", **({"burn_in_port": message["burn_in_port"]} if "burn_in_port" in message else {})
+            )
         elif kind == "reachable_at":
             self.send("check_reachable", targets=[[node.name, message["address"], message["port"]]])
-        elif kind == "stage_done":
-            count = self.stages[message["stage"]] = self.stages.get(message["stage"], 0) + 1
+        elif kind in ("stage_done", "burn_in"):
+            stage = message.get("stage", "burn-in")
+            count = self.stages[stage] = self.stages.get(stage, 0) + 1
             if count == self.taking_part:
-                self.send("stage_done", stage=message["stage"])
+                self.send("stage_done", stage=stage)
         elif kind == "trainer":
             for stream in ("out", "err"):
                 target = (self.folder / stream).open("wb")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slurmray.agent import job_errors
+from slurmray.agent import command_runner, job_errors
 from slurmray.agent.command_runner import Result
 from slurmray.agent.node.agent_interface import NodeApi
 
@@ -39,7 +40,7 @@ class FakeNode(NodeApi):
             "temp_dir": str(folder / "temp"),
             "preflight": "fail",
             "container": {**CONTAINER, **(container or {})},
-            "checks": {"paths": [], "same_commit": "", "bf16": False},
+            "checks": {"paths": [], "same_commit": "", "bf16": False, "burn_in": 0},
             "services": [],
             "ray": {"nodes": 1},
             "env_file": "",
@@ -117,10 +118,18 @@ class FakeNode(NodeApi):
         why = lines[-1] if lines else f"{' '.join(argv[:2])} exited with {done.returncode}"
         return Result(done.returncode, done.stdout, done.stderr, why)
 
-    def run_long(self, argv: list[str], doing: str, env: dict[str, str] | None = None) -> Result:
+    def run_long(
+        self,
+        argv: list[str],
+        doing: str,
+        env: dict[str, str] | None = None,
+        is_hopeless: Callable[[bytearray], bool] = lambda _: False,
+    ) -> Result:
         assert doing
-        result = self.run(argv, 20, env)
-        return Result(result.code, result.out + result.err, "", result.why)
+        self.commands.append(argv)
+        return command_runner.run(
+            argv, env or self.env, None, lambda: self.is_stopped, is_hopeless=is_hopeless
+        )
 
     def story_command(self, function: str, *args: str) -> list[str]:
         return ["story", function, *args]

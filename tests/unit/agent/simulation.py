@@ -59,6 +59,7 @@ class Cluster(Actions):
             "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
             "timeouts": {"ready": 600, "heartbeat": 25},
             "watch": {"interval": 30, "stall": 0, "action": "report", "progress": ""},
+            "checks": {"paths": [], "same_commit": "", "bf16": False, "burn_in": 0},
             "prepare": [],
             "services": [],
             "ray": {"nodes": nodes},

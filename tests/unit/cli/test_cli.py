@@ -72,7 +72,7 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
             ["xyz"],
             "slurmray: unknown command 'xyz', known are init, render, check, submit, up, doctor, "
             "list, status, report, logs, fetch, attach, dashboard, why, cancel, clean, rehearse, verify, "
-            "explain, config, schema",
+            "explain, config, schema, mcp",
         ),
         (["render", "--"], "slurmray: no command after --; for the built-in check, leave out the --"),
         (["attach", "--"], "slurmray: no command after --; for a shell, leave out the --"),

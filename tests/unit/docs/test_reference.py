@@ -56,7 +56,7 @@ def test_exit_codes_have_cause_and_fix(reference: Any) -> None:
 def test_every_environment_has_its_layers_in_the_table(reference: Any) -> None:
     tuples = {name: layers for name, layers in vars(variables).items() if isinstance(layers, tuple)}
     known = {name for name, layers in tuples.items() if all(map(callable, layers))}
-    assert known - {"LATE", "OF_SERVICE"} == {"TRAINER", *reference.ENVIRONMENTS}
+    assert known - {"LATE", "OF_SERVICE", "GIVEN"} == {"TRAINER", *reference.ENVIRONMENTS}
     page = (DOCS / "reference/environment.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|", page.partition("<!-- end of layers -->")[0], re.MULTILINE)
     assert set(rows) == {layer.__name__ for name in known for layer in tuples[name]}
@@ -94,3 +94,13 @@ def test_links_of_docs_stay_in_docs() -> None:
     for page in DOCS.rglob("*.md"):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).resolve().is_relative_to(DOCS), f"{page.name}: {target}"
+
+
+def test_llms_txt_lists_every_page() -> None:
+    text = (DOCS / "llms.txt").read_text()
+    assert re.match(r"# slurmray\n\n> \S", text)
+    base = "https://raw.githubusercontent.com/slurmray/slurmray/main/docs/"
+    listed = re.findall(rf"^- \[.+\]\({re.escape(base)}(.+)\): \S", text, re.MULTILINE)
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"index.md"}
+    assert sorted(listed) == sorted(pages)
+    assert text.count("](") == len(listed), "a link has another form"

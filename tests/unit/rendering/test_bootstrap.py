@@ -471,7 +471,7 @@ def test_containers_of_podman_and_docker(engine: str, runtime: str, tmp_path: Pa
     words = call(tmp_path, names, "wrapper", *argv)
     assert words[0] == "run"
     assert words[-8:] == [*options, "image", "x", "--", ""]
-    assert words.index("--entrypoint") < len(words) - 8, "the --entrypoint of the options comes last"
+    assert "--entrypoint" not in words[:-8]
     assert words[words.index("--name") + 1] == "name"
     assert {"--rm", "--interactive", "--network"} <= set(words)
 

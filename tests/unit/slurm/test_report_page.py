@@ -12,6 +12,7 @@ import pytest
 import slurmray
 from slurmray.diagnosis.exit_codes import EXIT_CODES
 from slurmray.resources import data_folder
+from slurmray.slurm.account import Account, list_allocations, make_account
 from slurmray.slurm.heat_map import NodeHeat
 from slurmray.slurm.job_status import make_status
 from slurmray.slurm.report_page import GENERATOR, hide, render_report
@@ -47,7 +48,9 @@ def render(
     events: list[Event], state: str = "COMPLETED", earlier: tuple[list[Event], ...] = (), text: str = ""
 ) -> str:
     now = T0 + 100
-    return render_report(make_status(7, state, RECORD, events, now), events, earlier, text, now, {})
+    status = make_status(7, state, RECORD, events, now)
+    account = make_account(status, list_allocations(status, [*earlier, events], now), {}, now)
+    return render_report(status, events, earlier, text, now, {}, account)
 
 
 class Page(HTMLParser):
@@ -168,7 +171,7 @@ def test_texts_of_a_job_do_not_become_html() -> None:
     status = make_status(7, "FAILED", record, events, T0 + 100)
     status = status._replace(state=HOSTILE, reason=HOSTILE, run_dir=HOSTILE)
     heat = {HOSTILE: NodeHeat([None, 50.0], 50.0, 0.0)}
-    text = render_report(status, events, [events], script, T0 + 100, heat)
+    text = render_report(status, events, [events], script, T0 + 100, heat, None)
     page = Page(text)
     assert {tag for tag, _ in page.elements} <= {
         *(
@@ -206,7 +209,7 @@ def test_utilization_over_time() -> None:
         "b": NodeHeat([30.0, 30.0, 60.0, 10.0], 32.5, 0.0),
     }
     status = make_status(7, "COMPLETED", RECORD, events, T0 + 100)
-    page = Page(render_report(status, events, [], "", T0 + 100, heat))
+    page = Page(render_report(status, events, [], "", T0 + 100, heat, None))
     bars = [
         (row["class"], round(float(row["x"] or 0)), round(float(row["width"] or 0)))
         for row in page.all("rect")
@@ -225,7 +228,7 @@ def test_utilization_over_time() -> None:
 
 def test_an_empty_job() -> None:
     status = make_status(7, "PENDING", {**RECORD, "Reason": "Resources"}, [], T0)
-    page = Page(render_report(status, [], [], "", T0, {}))
+    page = Page(render_report(status, [], [], "", T0, {}, None))
     assert "waits for free nodes" in page.text
     assert "The job has not started." in page.text
     assert page.all("svg") == []
@@ -254,8 +257,14 @@ def test_a_failure_has_its_fix() -> None:
 def test_findings_of_several_nodes_are_one_row() -> None:
     row = {"kind": "warn", "check": "/dev/shm", "found": "64 MB", "wanted": "1 GB", "fix": "mount it"}
     events = [event("finding", 1, node=f"gpu-{number}", **row) for number in (1, 2, 3)]
+    refused = {**row, "found": "10.0.0.9:1234: refused"}
+    events += [event("finding", 1, node="gpu-4", **refused)]
+    events += [event("finding", 1, node="gpu-5", **{**refused, "found": "10.0.0.9:4321: refused"})]
     page = Page(render([start(["gpu-1"]), *events]))
-    assert page.rows("nodes") == [["gpu-[1-3]", "warn", "/dev/shm", "64 MB", "1 GB", "mount it"]]
+    assert page.rows("nodes") == [
+        ["gpu-[1-3]", "warn", "/dev/shm", "64 MB", "1 GB", "mount it"],
+        ["gpu-[4-5]", "warn", "/dev/shm", "10.0.0.9:1234: refused", "1 GB", "mount it"],
+    ]
 
 
 def test_earlier_attempts() -> None:
@@ -303,6 +312,33 @@ def test_a_trainer_that_was_started_again() -> None:
     assert places[1] - places[0] == pytest.approx((places[3] - places[2]) / 6, abs=0.2)
     assert places[1] + float(lost["width"] or "") == pytest.approx(places[2], abs=0.11)
     assert "restart 1: 6 min without the trainer, 1 h 0 min with it" in page.text
+
+
+def account_bars(page: Page) -> list[str]:
+    return [style for bar in page.all("div", "bar") if "margin" not in (style := bar["style"] or "")]
+
+
+def test_the_account() -> None:
+    """Its rows add up to the hours that the page names, and bars have their parts."""
+    end = {**END, "time": T0 + 7620}
+    page = Page(render([*REPLACED, end]))
+    rows = {row[0]: row[1] for row in page.rows("use", "GPU hours")}
+    assert rows == {
+        "bring-up": "2.80",
+        "training": "16.00",
+        "idle": "not known",
+        "lost": "24.00",
+        "spare": "8.00",
+        "sum": "50.80",
+        "queue": "not known",
+    }
+    assert "of 50.80 GPU hours" in " ".join(page.text.split())
+    assert account_bars(page) == ["width:5.51%", "width:31.5%", "width:47.24%", "width:15.75%"]
+    status = make_status(7, "RUNNING", RECORD, REPLACED, T0)
+    account = Account("node hours", 0.0, 0.0, 0.0, 0.0, 0.0, 2.5)
+    page = Page(render_report(status, REPLACED, [], "", T0, {}, account))
+    assert {row[0]: row[1] for row in page.rows("use", "node hours")}["queue"] == "2.50"
+    assert account_bars(page) == []
 
 
 def test_failures_of_nodes_without_gpus() -> None:

@@ -62,6 +62,7 @@ def finding(node: str, kind: str = "preflight", found: str = "7") -> str:
         (finding("b") + finding("d", found="6"), "bd"),
         (finding("b", kind="warn"), ""),
         (finding("b") + finding("d"), ""),  # a mistake of the job spec
+        (finding("b", found="port 1 is shut") + finding("d", found="port 2 is shut"), ""),
         (finding("b") + finding("d") + finding("b", found="6"), "b"),
     ],
 )

@@ -22,6 +22,7 @@ from slurmray.slurm import slurm_commands
 
 from ..cli.command_line import main
 from ..test_events import event_line
+from .test_starts import T0, end, in_ray, start, trainer
 
 
 @pytest.mark.parametrize("number", [0, -1, True, "7"])
@@ -152,6 +153,40 @@ def test_what_the_nodes_use(
     assert job().utilization().keys() == {"gpu-1", "gpu-2"}
     monkeypatch.setenv("STATE", "COMPLETED")
     assert job().utilization() == {}, "the job has ended"
+
+
+def test_what_gpu_hours_were_used_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the samples of all attempts; the page has the utilization of the last one's nodes only."""
+    scontrol(
+        tmp_path, monkeypatch, f"echo JobState=COMPLETED Restarts=1 ExitCode=0:0; echo WorkDir={tmp_path}"
+    )
+    (tmp_path / "script").write_text("")
+    assert job().account() is None
+    columns = {"v": 1, "columns": ["utilization"]}
+    for attempt, busy, after in ((0, 0, 0), (1, 90, 4 * 3600)):
+        events = [
+            start(after, attempt=attempt),
+            in_ray(after + 5, "node1", "node2", gpus=2),
+            trainer(after + 3600),
+            end(after + 3 * 3600),
+        ]
+        logs = tmp_path / f"runs/7-{attempt}/logs"
+        logs.mkdir(parents=True)
+        (logs.parent / "events.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
+        for node in ("node1", f"node3-{attempt}"):
+            sample = {"time": T0 + after + 2 * 3600, "gpus": [[busy], [100]]}
+            (logs / f"{node}.samples.jsonl").write_text(f"{json.dumps(columns)}\n{json.dumps(sample)}\n")
+    account = job().account()
+    assert account
+    assert (account.idle, account.training, account.bring_up, account.queue) == (2, 14, 8, 4)
+    page = job().report()
+    assert "node1: 95 % on average" in page
+    assert "node3-1" in page
+    assert "node3-0" not in page
+    (tmp_path / "runs/7-0/logs/node1.samples.jsonl").write_text("[")
+    unknown = job().account()
+    assert unknown
+    assert (unknown.idle, unknown.training) == (0, 16)
 
 
 def test_attach_argv(running: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the nodes of a job use: usage.json, which anything in the job can have written."""
+"""What the nodes of a job use: files of its run directory, which anything in the job can have written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.slurm.usage import NodeUse, describe_use, find_unusual, parse_usage
+from slurmray.slurm.usage import NodeUse, Sample, describe_use, find_unusual, parse_samples, parse_usage
 
 
 def usage(**nodes: Any) -> Any:
@@ -33,6 +33,7 @@ def test_nodes_that_deserve_a_look() -> None:
             c={"slowed": 3},
             d={"age": 400, "idlest": 0, "idle": 400},
             e={"error": "nvidia-smi does not answer"},
+            f={"other": "GPU 3: 8000 MiB held by python3 (pid 4711) of bob"},
         )
     )
     assert rows == [
@@ -40,10 +41,11 @@ def test_nodes_that_deserve_a_look() -> None:
         ("c", "GPU 3 has lowered its clock: heat, or its power supply"),
         ("d", "no sample for 7 min"),
         ("e", "its GPUs cannot be read: nvidia-smi does not answer"),
+        ("f", "GPU 3: 8000 MiB held by python3 (pid 4711) of bob, not of this job"),
     ]
 
 
-@pytest.mark.attack("a file of the run directory", inputs=9)
+@pytest.mark.attack("a file of the run directory", inputs=1)
 @pytest.mark.parametrize(
     "data",
     [
@@ -56,6 +58,7 @@ def test_nodes_that_deserve_a_look() -> None:
         b'{"time": 1, "nodes": []}',
         b'{"time": NaN, "nodes": {}}',
         b'{"time": true, "nodes": {}}',
+        b'{"time": 1%s, "nodes": {}}' % (b"0" * 400),
     ],
 )
 def test_what_no_job_writes(data: bytes) -> None:
@@ -63,5 +66,47 @@ def test_what_no_job_writes(data: bytes) -> None:
 
 
 def test_wrong_values_are_not_known() -> None:
-    nodes = usage(a={"gpu": "90", "cores": -1, "memory": 1e400, "error": 5, "more": 1}, b=3).nodes
+    nodes = usage(
+        a={"gpu": "90", "cores": -1, "memory": 1e400, "error": 5, "other": [], "more": 1}, b=3
+    ).nodes
     assert nodes == {"a": NodeUse()}
+
+
+HEADER = '{"v": 1, "columns": ["clock", "utilization"]}'
+
+
+def test_samples_of_a_node() -> None:
+    lines = [
+        HEADER,
+        '{"time": 100, "gpus": [[1755, 100], [1755, 80]]}',
+        '{"time": 130, "cores": 1.5}',
+        '{"time": 160, "gpus": [[1755, 70], [1755, null]], "states": [{}, {}]}',
+        '{"time": 190, "gpus": [[1755, nul',
+    ]
+    text = "\n".join(lines).encode()
+    assert list(parse_samples(text)) == [Sample(100, [100, 80]), Sample(160, [70])]
+
+
+@pytest.mark.attack("a file of the run directory", inputs=1)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\0" * 1000,
+        "[" * 100_000,
+        '{"columns": 7}',
+        '{"time": 110, "gpus": 7}',
+        '{"time": 110, "gpus": [[], [true], ["1"], {}, [-1]]}',
+        '{"time": NaN, "gpus": [[1]]}',
+        '{"time": 1e400, "gpus": [[1]]}',
+        '{"time": 110, "gpus": [[1%s]]}' % ("0" * 400),
+        '{"time": 110, "gpus": [[1%s]]}' % ("0" * 9000),
+    ],
+)
+def test_samples_that_no_node_writes(text: str) -> None:
+    assert list(parse_samples(text.encode())) == []
+
+
+@pytest.mark.attack("a file of the run directory", inputs=1)
+def test_utilization_is_100_percent_at_most() -> None:
+    assert list(parse_samples(b'{"time": 1, "gpus": [[1e18], [1e18]]}')) == [Sample(1, [100, 100])]

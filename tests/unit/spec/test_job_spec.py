@@ -123,6 +123,7 @@ def test_gpus_that_slurm_does_not_count() -> None:
         {"services": [{"name": "a", "run": "b", "image": "x:y:z"}]},
         {"container": {"user": "root"}},
         {"container": {"workdir": "x"}},
+        *({"container": {"python": wrong}} for wrong in ("bin/python3", "/a:b/python3", "-m", "a b", "")),
         *(
             {"slurm": {"array": wrong}}
             for wrong in ("a", "0-", "-3", "0-3%0", "0-3:0", "0 - 3", "0-3%2,4", "[0-3]")

@@ -9,6 +9,7 @@ import socket
 import time
 import zlib
 
+from ... import hosts
 from .. import process_tree
 from .node_address import NetworkError
 
@@ -16,11 +17,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Collection, List, Set, Tuple
 
-# Places in a leased block of ports. Only the head node uses the first four, DASHBOARD_METRICS and
-# AUTOSCALER_METRICS.
+# Places in a leased block of ports. Only the head node uses the first four and the last three.
 GCS, CLIENT, DASHBOARD, MASTER = range(4)
 NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS = range(4, 10)
-REACHABILITY_PORT, DASHBOARD_METRICS, AUTOSCALER_METRICS = 10, 11, 12
+REACHABILITY_PORT, DASHBOARD_METRICS, AUTOSCALER_METRICS, BURN_IN = range(10, 14)
 
 BLOCK = 16  # ports of a job on a node, including one for the lease
 LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
@@ -117,14 +117,7 @@ def _listeners(ports: "Collection[int]") -> "Tuple[Set[int], Set[Tuple[str, int]
 
 def _listening(ports: "Collection[int]") -> "List[List[str]]":
     """The rows of /proc/net/tcp and tcp6 of sockets that listen on these ports."""
-    rows = []
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(table) as file:
-                rows += [line.split() for line in file.readlines()[1:]]
-        except FileNotFoundError:
-            pass
-    return [row for row in rows if row[3] == LISTEN and _port(row) in ports]
+    return [row for row in hosts.tcp_sockets() if row[3] == LISTEN and _port(row) in ports]
 
 
 def _port(row: "List[str]") -> int:

@@ -43,7 +43,7 @@ class RayProcess:
         elif context.is_head:
             danger = "runs without a token: every user who can connect can run code"
             context.phase("ray", "Ray %s %s" % (self.version_text, danger))
-        given = variables.collect(variables.SETUP, context)
+        given = variables.collect(variables.GIVEN, context)
         foreign = [name for name in variables.FOREIGN if name in given]
         if foreign and context.is_head:
             context.phase("ray", "removed from the environment: %s, of another Ray" % ", ".join(foreign))

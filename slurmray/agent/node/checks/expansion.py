@@ -38,6 +38,7 @@ def expand_paths(node: "NodeApi") -> None:
     container["source"] = expand("container.image", container["source"])
     container["archive"] = expand("container.archive", container["archive"])
     container["workdir"] = resolve("container.workdir", container["workdir"])
+    container["python"] = resolve("container.python", container["python"])
     build = container["build"]
     if build:
         build["file"] = expand("container.build.file", build["file"])

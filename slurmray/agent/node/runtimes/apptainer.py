@@ -66,7 +66,7 @@ class Apptainer(Base):
             self.image = node.host_path(self.image)
         # Takes long where there is no squashfuse.
         node.phase("image", self.description)
-        result = node.run_long(self._run_argv("python3", "--version"), "exec")
+        result = node.run_long(self._run_argv(node.settings["container"]["python"], "--version"), "exec")
         if result.code:
             image.report_failure(node, self.program, "exec", self.image, result)
 
@@ -96,6 +96,11 @@ class Apptainer(Base):
         except OSError as error:
             message = "cannot write to %s: %s. Set %s_CACHEDIR in setup"
             raise JobError("image", message % (folder, error.strerror, self.variables)) from None
+        os.listdir(folder)  # makes a network file system look again
+        if container["pull"] == "never" and not os.path.exists(self.image):
+            found, fix = "is not in %s" % folder, "%s build %s %s" % (self.program, self.image, source)
+            node.finding("image", source, found, "the image, as container.pull is never", fix)
+            return False
         if not node.is_head and storage.is_remote(storage.file_system(node, folder)):
             lock.close()  # it may hold on this node only, e.g. with NFS mounted with nolock
             return self._wait_for_head(source)
@@ -138,11 +143,6 @@ class Apptainer(Base):
 
     def _build(self, source: str) -> bool:
         node = self.node
-        if node.settings["container"]["pull"] == "never":
-            found = "is not in %s" % os.path.dirname(self.image)
-            fix = "%s build %s %s" % (self.program, self.image, source)
-            node.finding("image", source, found, "the image, as container.pull is never", fix)
-            return False
         part = "%s.%s" % (self.image, node.name)
         try:
             result = image.run_with_tmpdir(node, self.program, ["build", "--force", part, source], self.image)
@@ -171,7 +171,8 @@ class Apptainer(Base):
         with open(path, "wb") as file:
             file.write(os.fsencode('#!/bin/bash\nexec %s "$@"\n' % prefix))
         os.chmod(path, 0o700)
-        return self._run_argv("python3", "-I", os.path.join(node.folder, "agent"), "container", node.name)
+        agent = os.path.join(node.folder, "agent")
+        return self._run_argv(node.settings["container"]["python"], "-I", agent, "container", node.name)
 
     def remove(self) -> bool:
         return remove_processes(self.node.folder)

@@ -44,6 +44,7 @@ class Engine(Base):
         self.options += mount_options(node, self)
         self.options += gpus.options(node, self)
         self.options += settings["args"]
+        image.check_never_pulled(node, self)
 
     def user_options(self) -> "List[str]":
         """Options that make the container's user the submitter on the host."""
@@ -68,12 +69,15 @@ class Engine(Base):
         for service in self.node.settings["services"]:
             name = service.get("image")
             if name and not self.has_image(name):
-                image.pull_unless_never(self.node, self, name, service["image_with_registry"])
+                from ..pull import pull
+
+                pull(self.node, self, service["image_with_registry"])
 
     def argv(self) -> "List[str]":
         node = self.node
+        options = ["--entrypoint", node.settings["container"]["python"], *self.options]
         command = ["-I", "%s/agent" % node.folder, "container", node.name]
-        return self._run_argv(node.container_name, self.image, self.options, command)
+        return self._run_argv(node.container_name, self.image, options, command)
 
     def service_argv(self, name: str, image: str, script: str) -> "List[str]":
         node = self.node

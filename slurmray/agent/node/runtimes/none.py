@@ -1,4 +1,4 @@
-"""No container: Ray and the trainer run on the host, with the Python that `setup` activated."""
+"""No container: Ray and the trainer run on the host, with container.python, which `setup` may activate."""
 
 import os
 
@@ -35,11 +35,12 @@ class NoRuntime(Base):
         return "%s, with %s" % (self.name, self.python)
 
     def works(self) -> bool:
-        """Records a finding where no python3 runs. The container process checks Ray."""
+        """Records a finding where container.python does not run. The container process checks Ray."""
+        name = self.node.settings["container"]["python"]
         # Not shutil.which: importing shutil costs each node 3 ms.
-        self.python = paths.find_program("python3", self.node.env.get("PATH", ""))
+        self.python = paths.find_program(name, self.node.env.get("PATH", ""))
         if not self.python:
-            self.node.finding("image", "python3", "not found", PYTHON_WANTED, PYTHON_FIX)
+            self.node.finding("image", name, "not found", PYTHON_WANTED, PYTHON_FIX)
             return True
         # PATH may be of a host with another processor.
         result = self.node.run([self.python, "-I", "-S", "-c", ""])

@@ -394,7 +394,8 @@ def test_ray_start_exits(tmp_path: Path) -> None:
 def test_an_image_without_ray(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")  # the tests' own Python may have Ray
-        message = "/usr/bin/python3 has no Ray. Install ray[default] for it"
+        fix = "Install ray[default] for it, or set container.python to the image's Python that has it"
+        message = f"/usr/bin/python3 has no Ray. {fix}"
         assert failure(made) == ("image", message)
 
 
@@ -404,7 +405,7 @@ def test_a_python_without_ray_is_a_finding_without_a_container(tmp_path: Path) -
         made.start(settings(trainer=shell("true")), role="guard")
         row = made.run_until("finding")
         assert (row["kind"], row["check"], row["found"]) == ("image", "/usr/bin/python3", "no Ray")
-        assert row["fix"] == "activate its environment in setup"
+        assert row["fix"] == "activate its environment in setup, or set container.python"
         made.head.close()
 
 
@@ -631,6 +632,49 @@ def test_stages_on_two_nodes(tmp_path: Path) -> None:
     assert "service reward: bash -c" not in made.head.log.read_text()
 
 
+CHECKS = {"paths": [], "same_commit": "", "bf16": False, "burn_in": 1}
+
+
+@pytest.fixture
+def torch(tmp_path: Path) -> dict[str, str]:
+    """Variables with which `import torch` fails as without PyTorch; `TORCH=1`: what it measures is empty."""
+    text = "import os\nif not os.environ.get('TORCH'): raise ImportError('No module named torch')\n"
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    (folder / "torch.py").write_text(text)
+    return {"PYTHONPATH": f"{folder}:{tmp_path}/lib"}  # and the stand-in for Ray
+
+
+def test_a_burn_in_needs_pytorch(tmp_path: Path, torch: dict[str, str]) -> None:
+    with cluster(tmp_path, "gpu-1") as made:
+        made.start(settings(checks=CHECKS, env=torch))
+        failed = made.run_until("failed")
+    text = "checks.burn_in: No module named torch. Install PyTorch in the image"
+    assert (failed["kind"], failed["message"]) == ("image", text)
+
+
+def test_prepare_steps_wait_for_the_burn_in(tmp_path: Path, torch: dict[str, str]) -> None:
+    """The head node has no GPU: it only keeps PyTorch's store, until the others are done."""
+    step = {"name": "data", "run": ["true"], "where": "head", "needs_ray": False, "once": False}
+    groups = [group(1, 0, "head"), group(2, 2, "workers")]
+    head = {"gpus": 0, "cpus": None, "memory": None}
+    spec = settings(
+        checks=CHECKS, prepare=[step], groups=groups, ray={"head": head}, env={**torch, "TORCH": "1"}
+    )
+    show = shell("pgrep -af '[a]gent burn-in'; exit 0")
+    with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
+        made.start(
+            {**spec, "trainer": {**spec["trainer"], **show}}, job(cpus=[4, 4], spares_of_groups=[0, 0])
+        )
+        made.run_until("exit")
+        received = [(message["type"], message.get("text")) for message in made.head.received]
+        kinds = [[message["type"] for message in node.received] for node in made.nodes]
+    assert [own.count("burn_in") for own in kinds] == [0, 1, 1]
+    assert received.index(("stage_done", None)) < received.index(("phase", "data begins"))
+    assert made.output() == ""
+    assert left_over(tmp_path) == []
+
+
 def test_an_unknown_protocol_version_is_reported(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         node = Node(tmp_path / "job", "gpu-1", made.env)
@@ -664,6 +708,63 @@ def test_setup_in_the_container(tmp_path: Path) -> None:
             assert "installed by alice, mine, /\nmode=600\n" in node.log.read_text()
             assert node.close() == 0
             assert list(node.folder.iterdir()) == []
+
+
+def make_venv(folder: Path) -> Path:
+    """The Python of the tests under another path."""
+    (folder / "venv").mkdir()
+    python = folder / "venv/python3"
+    python.symlink_to(sys.executable)
+    return python
+
+
+SHOW_PYTHON = "import os, sys; print(sys.executable, *map(os.environ.get, ('MINE', 'ENV', 'GONE')))"
+
+
+def test_what_a_setup_in_the_container_exports(tmp_path: Path) -> None:
+    """Also over `env`; and another Python first in PATH is that of the container process, and so of Ray."""
+    python = make_venv(tmp_path)
+    commands = f"export MINE=mine ENV=changed PATH={python.parent}:$PATH; unset GONE; set -- a; exit 0"
+    spec = setup_in_container(commands, env={"ENV": "env", "GONE": "env"})
+    spec["trainer"].update(trainer("python3", "-c", SHOW_PYTHON))
+    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
+        made.start(spec)
+        made.run_until("phase", text=f"container.setup has activated {python}")
+        made.run_until("ready")
+        for node in made.nodes:
+            argv = Path(f"/proc/{node.process.pid}/cmdline").read_text().split("\0")
+            assert argv[0] == str(python)
+            assert not (node.folder / "resume").exists()
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, f"{python} mine changed None\n")
+        assert {node.close() for node in made.nodes} == {0}
+    assert left_over(tmp_path) == []
+
+
+def test_a_setup_in_the_container_finds_ray(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        lib = made.env.pop("PYTHONPATH")
+        made.env["PYTHON"] = "/usr/bin/python3"  # the tests' own Python may have Ray
+        made.start(setup_in_container(f"export PYTHONPATH={lib}"))
+        assert made.run_until("exit")["code"] == 0
+
+
+def test_the_job_ends_while_another_python_is_activated(tmp_path: Path) -> None:
+    python = make_venv(tmp_path)
+    with cluster(tmp_path) as made:
+        made.start(setup_in_container(f"export PATH={python.parent}:$PATH"))
+        made.run_until("phase", text=f"container.setup has activated {python}")
+        assert made.head.close() == 0
+    assert left_over(tmp_path) == []
+
+
+def test_the_python_of_the_job_spec_comes_first_in_path(tmp_path: Path) -> None:
+    python = make_venv(tmp_path)
+    spec = settings(container={"python": str(python)}, trainer=trainer("python3", "-c", SHOW_PYTHON))
+    with cluster(tmp_path) as made:
+        made.start(spec)
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, f"{python} None None None\n")
 
 
 @pytest.mark.parametrize("level", ["fail", "none"])

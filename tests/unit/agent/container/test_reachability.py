@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import socket
 
+import pytest
+
+from slurmray.agent import hosts
 from slurmray.agent.container import reachability
 
 
@@ -30,6 +34,15 @@ def test_a_node_that_does_not_answer_in_time() -> None:
         full = [("n", "127.0.0.1", port)] * 4
         with socket.create_connection(("127.0.0.1", port), 5):
             assert reachability.find_unreachable(full, 0.3)
+
+
+def test_a_host_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(family: int, _kind: int) -> None:
+        raise OSError(errno.EAFNOSUPPORT, str(family))
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    target = ("n", "fd00::9", 1)
+    assert hosts.connect([target], 1) == {target: errno.EAFNOSUPPORT}
 
 
 def test_a_connection_is_accepted_once() -> None:

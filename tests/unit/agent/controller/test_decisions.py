@@ -464,6 +464,32 @@ def test_findings_that_differ_in_the_name_of_the_node_are_one_row() -> None:
     assert cluster.log.events[1][1]["fix"] == "look at nvidia-smi on node2; drain it"
 
 
+@pytest.mark.parametrize(
+    ("first", "other", "rows"),
+    [
+        ("read udp 10.0.1.1:48012->10.0.0.1:53: i/o", "read udp 10.0.1.22:9345->10.0.0.1:53: i/o", 1),
+        ("10.0.0.1:48012 refused", "10.0.0.1:4801 refused", 1),
+        ("now 2026-11-27T22:30:50Z is after x", "now 2026-11-27T22:31:09.5Z is after x", 1),
+        ("pid 12 uses it for 1.5s", "pid 4711 uses it for 0.25s", 1),
+        ("RequestId: 7a7c-1", "RequestId: 99bb-2", 1),
+        ("GPU-5e1c4d2a-0000-0000-0000-000000000001", "GPU-5e1c4d2a-0000-0000-0000-000000000002", 2),
+        ("64 MB", "32 MB", 2),
+        ("Ray 2.52.1, Python 3.11.2", "Ray 2.52.1, Python 3.11.4", 2),
+        ("10.0.0.1:443 refused", "10.0.0.2:443 refused", 2),
+    ],
+)
+def test_findings_that_differ_by_chance_are_one_row(first: str, other: str, rows: int) -> None:
+    cluster = Cluster(nodes=2)
+    row = {"kind": "warn", "check": "a", "wanted": "b", "fix": "c"}
+    cluster.receive("node1", "finding", **row, found=first)
+    cluster.receive("node2", "finding", **row, found=other)
+    cluster.check()
+    shown = [line for line in cluster.log.lines if " | b | c" in line]
+    assert len(shown) == rows
+    assert first in shown[0]
+    assert shown[0].split()[0] == ("node[1-2]" if rows == 1 else "node1")
+
+
 def test_the_head_node_has_cleaned_up() -> None:
     cluster = Cluster()
     cluster.train()

@@ -87,7 +87,7 @@ def test_wrong_messages_change_nothing() -> None:
 # A right message of each type.
 RIGHT: dict[str, dict[str, Any]] = {
     "started": {"step": "0"},
-    "heartbeat": {"doing": "", "field": "setup", "use": {"gpu": 7, "cores": 1.5, "error": "x"}},
+    "heartbeat": {"doing": "", "field": "setup", "use": {"gpu": 7, "cores": 1.5, "error": "x", "other": "y"}},
     "phase": {"phase": "ray", "text": "up"},
     "finding": {"kind": "warn", "check": "a", "found": "b", "wanted": "c", "fix": "d"},
     "leftover_jobs": {"jobs": ["7"]},
@@ -97,7 +97,16 @@ RIGHT: dict[str, dict[str, Any]] = {
     "reachable_at": {"address": "10.0.0.1", "port": 6379},
     "join": {"address": "[fd00::1]:6379"},
     "joined": {"nodes": ["node1"], "gpus": 8},
-    "ready": {},
+    "ready": {"burn_in_port": 29500},
+    "burn_in": {
+        "kind": "NVIDIA H200",
+        "products": [701.5, -1],
+        "copies": [3900.1, 3899],
+        "within": 0,
+        "pairs": 45.2,
+        "all": -1,
+        "problems": [["memory", "GPU 1: no end after 41 s"]],
+    },
     "stage_done": {"stage": "prepare-with-ray"},
     "prepared": {"name": "data@all"},
     "trainer": {"command": "python3 a\nb"},
@@ -137,11 +146,23 @@ def test_each_field_is_checked() -> None:
                     ("stacks", "is_complete", True),
                     ("checked", "gpus", None),
                     ("heartbeat", "field", None),
+                    ("ready", "burn_in_port", None),
+                    *(("burn_in", figures, [1]) for figures in ("products", "copies")),
+                    *(("burn_in", figure, 1.5) for figure in ("within", "pairs", "all")),
+                    *(("burn_in", figure, 10**7) for figure in ("within", "pairs", "all")),
                     ("heartbeat", "use", None),
                 ):
                     continue
                 assert message_check.problem({**right, name: wrong}, nodes), (kind, name, wrong)
-    for use in ({"gpu": "7"}, {"gpu": True}, {"gpu": -1}, {"error": 7}, {"cores": float("nan")}, {"more": 1}):
+    for use in (
+        {"gpu": "7"},
+        {"gpu": True},
+        {"gpu": -1},
+        {"error": 7},
+        {"other": 7},
+        {"cores": float("nan")},
+        {"more": 1},
+    ):
         message = {"type": "heartbeat", "node": "node2", **RIGHT["heartbeat"], "use": use}
         assert message_check.problem(message, nodes) == "heartbeat: wrong value of use"
     for of_others in (

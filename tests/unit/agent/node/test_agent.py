@@ -39,6 +39,9 @@ print("PYTHON", os.environ.get("MARK", ""), file=log)
 print("SESSION", os.environ.get("XDG_RUNTIME_DIR"), file=log)
 if does == "exit":
     sys.exit(7)
+if does == "no python":  # like podman with crun
+    print("crun: executable file `python3` not found in $PATH: No such file or directory", file=sys.stderr)
+    sys.exit(127)
 for line in sys.stdin:
     log.write(line)
     if does == "stop" and '"type":"stop"' in line:
@@ -55,8 +58,8 @@ LIMITED = 'ulimit -S -f 50000 -t 9000; exec "$@"'  # soft limits of the submitte
 class NodeProcess:
     """A running node agent with all its files in a folder.
 
-    does: of the container process: `exit` (at once), `stop` (end at the message `stop`), `stay` (ignore the
-    end of its input), or "" (end with its input).
+    does: of the container process: `exit` (at once), `no python` (the image has none), `stop` (end at the
+    message `stop`), `stay` (ignore the end of its input), or "" (end with its input).
     """
 
     def __init__(self, folder: Path, does: str = "", **spec: Any) -> None:
@@ -295,6 +298,14 @@ def test_a_container_that_exits(nodes: list[NodeProcess], tmp_path: Path) -> Non
     assert failed["kind"] == "ray"
     assert failed["message"].endswith(" exited with 7")
     node.wait_for("gone")
+
+
+def test_an_image_without_python(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, "no python")
+    node.send_job()
+    failed = node.wait_for("failed")
+    assert failed["kind"] == "image"
+    assert " exited with 127: the image has no python3: set container.python " in failed["message"]
 
 
 def test_a_container_that_is_killed(nodes: list[NodeProcess], tmp_path: Path) -> None:

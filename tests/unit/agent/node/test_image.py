@@ -1,20 +1,26 @@
 """Images on a node: pull, load, build."""
 
+import contextlib
+import errno
 import fcntl
 import os
 import re
+import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurmray.agent import job_errors
+from slurmray.agent import hosts, job_errors
+from slurmray.agent.node import pull
 from slurmray.agent.node.runtimes.podman import Podman
 
 from ..fake_node import FakeNode
 
+HANG = 60  # seconds
 NAME = "rayproject/ray:2.60.0"
 BUILD = {"file": "Dockerfile", "context": "."}
 
@@ -62,11 +68,14 @@ def test_pull_load_or_build(
 
 
 def test_an_image_that_is_never_pulled(tmp_path: Path) -> None:
+    """A finding of the checks of the node."""
     node, runtime = make(tmp_path, "", pull="never")
-    runtime.ensure_images()
-    wanted = "the image, as container.pull is never"
-    assert node.findings == [("image", NAME, "is not on this node", wanted, "podman load it on node1")]
-    assert calls(node) == []
+    node.make_folder()
+    node.settings["services"] = [{"name": "web", "image": "nginx"}]
+    runtime.prepare()
+    rest = ("is not on this node", "the image, as container.pull is never", "podman load it on node1")
+    assert node.findings == [("image", NAME, *rest), ("image", "nginx", *rest)]
+    assert not any(call.startswith("pull") for call in calls(node))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +83,9 @@ def test_an_image_that_is_never_pulled(tmp_path: Path) -> None:
     [
         ("toomanyrequests: You have reached your pull rate limit", 2, 2, True),
         ("received unexpected HTTP status: 503 Service Unavailable", 3, 3, True),
-        ("dial tcp: i/o timeout", 9, 3, False),
+        ("net/http: TLS handshake timeout", 9, 3, False),
+        ("dial tcp 10.0.0.1:443: i/o timeout", 9, 1, False),
+        ("Get https://x/v2/: net/http: request canceled while waiting for connection (Timeout)", 9, 1, False),
         ("manifest unknown", 9, 1, False),
     ],
 )
@@ -94,6 +105,96 @@ def test_a_pull_is_repeated_after_a_temporary_error(
     assert [finding[:4] for finding in node.findings] == (
         [] if is_found else [("image", "podman pull", f"Error: {answer}", f"docker.io/{NAME}")]
     )
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "QUIET", 0.5)
+    monkeypatch.setattr(pull, "CONNECT_TIMEOUT", 0.5)
+
+
+@pytest.fixture
+def registry() -> Iterator[socket.socket]:
+    """It listens, and accepts nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        yield server
+
+
+def connect(server: socket.socket) -> socket.socket:
+    """A connection to a server. The first is made; the kernel drops those beyond the backlog."""
+    made = socket.socket()
+    made.setblocking(False)
+    assert made.connect_ex(server.getsockname()) == errno.EINPROGRESS
+    return made
+
+
+def pull_from(server: socket.socket, folder: Path, podman: str) -> tuple[bool, FakeNode]:
+    node, runtime = make(folder, f"echo Trying to pull x...; {podman}")
+    return pull.pull(node, runtime, f"127.0.0.1:{server.getsockname()[1]}/none/such:1"), node
+
+
+def test_a_pull_ends_when_podman_could_not_connect(tmp_path: Path) -> None:
+    why = 'pinging container registry x: Get "https://x/v2/": dial tcp 10.0.0.1:443: i/o timeout'
+    escaped = why.replace('"', '\\"')
+    line = f'time="2026-11-27" level=warning msg="Failed, retrying in 1s ... (1/3). Error: {escaped}"'
+    stay = f"trap 'exit 0' TERM; sleep {HANG} & wait"
+    node, runtime = make(tmp_path, f"echo '{line}' >&2; {stay}")
+    runtime.ensure_images()
+    fix = "node1 does not reach the registry: load the image there beforehand"
+    assert node.findings == [("image", "podman pull", why, f"docker.io/{NAME}", fix)]
+    assert len(calls(node)) == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_pull_ends_when_nothing_answers(tmp_path: Path, registry: socket.socket) -> None:
+    with connect(registry), connect(registry):
+        is_pulled, node = pull_from(registry, tmp_path, f"exec sleep {HANG}")
+    assert not is_pulled
+    ((_, _, found, wanted, fix),) = node.findings
+    assert found == f"no answer from 127.0.0.1:{registry.getsockname()[1]} for 1 s"
+    assert fix == "node1 does not reach the registry: load the image there beforehand"
+    assert node.phases[1] == f"image podman pull {wanted}: no answer from 127.0.0.1 for 0 s"
+    assert len(calls(node)) == 1
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("case", ["slow", "proxy or mirror", "progress", "another port"])
+def test_a_pull_that_may_succeed_goes_on(
+    tmp_path: Path, registry: socket.socket, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """The registry has accepted its connection, it connects elsewhere, or it has got an answer before."""
+    podman = "sleep 3"
+    if case == "progress":
+        lost = "retrying in 1s ... (1/3). Error: dial tcp 10.0.0.1:443: i/o timeout"
+        podman = f"echo Getting image source signatures; echo '{lost}'; {podman}"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(connect(registry))
+        if case in ("progress", "another port"):
+            stack.enter_context(connect(registry))
+        if case == "another port":
+            other = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            names = [("127.0.0.1", "127.0.0.1", each.getsockname()[1]) for each in (registry, other)]
+            monkeypatch.setattr(pull, "registry", lambda _: names)
+        elif case == "proxy or mirror":
+            monkeypatch.setattr(pull, "registry", lambda _: [("a", "a", 443)])
+            monkeypatch.setattr(hosts, "resolve", lambda _: ["192.0.2.1"])  # for documentation: RFC 5737
+        is_pulled, node = pull_from(registry, tmp_path, podman)
+    assert is_pulled
+    assert node.findings == []
+    assert len([phase for phase in node.phases if "no answer" in phase]) == (case != "progress")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("docker.io/a/b:1", [("registry-1.docker.io", 443), ("registry-1.docker.io", 80)]),
+        ("localhost:5000/a@sha256:1", [("localhost", 5000)]),
+        ("[::1]:5000/a", [("[::1]", 5000)]),
+        ("ghcr.io/a", [("ghcr.io", 443), ("ghcr.io", 80)]),
+    ],
+)
+def test_the_registry_of_an_image(name: str, expected: list[tuple[str, int]]) -> None:
+    assert [(host, port) for host, _, port in pull.registry(name)] == expected
 
 
 def test_an_archive_with_another_image(tmp_path: Path) -> None:

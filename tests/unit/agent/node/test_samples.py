@@ -184,7 +184,8 @@ def test_the_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(samples, "MAX_SIZE", 10_000)
     file = samples.SampleFile(str(tmp_path / "x"), {"columns": []})
     for number in range(3000):
-        file.add({"time": number, **({"states": [number]} if number == 1001 else {})})
+        rare: Any = {1001: {"states": [number]}, 1002: {"processes": []}}.get(number, {})
+        file.add({"time": number, **rare})
         assert (tmp_path / "x").stat().st_size < 10_100
     header, *lines = [json.loads(line) for line in (tmp_path / "x").read_text().splitlines()]
     times = [line["time"] for line in lines]
@@ -192,7 +193,7 @@ def test_the_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert times == sorted(times)
     assert times[0] < 100
     assert times[-1] > 2900
-    assert 1001 in times, "a change of states is kept"
+    assert {1001, 1002} < {*times}, "a change of states is kept, and a list of processes"
     for number in range(3000, 9000):
         file.add({"time": number, "states": [number]})
         assert (tmp_path / "x").stat().st_size < 10_100

@@ -254,6 +254,7 @@ def test_every_field_is_used_left_out_or_refused() -> None:
     assert refused == {
         *("container.runtime", "container.build", "container.archive", "container.args"),
         *("container.command", "container.step_args", "container.setup", "container.setup_timeout"),
+        "container.python",
         *("env_file", "node_env", "network.subnet", "sync", "notify"),
         *("network.interface", "network.family", "requeue.exit_code"),
         *("spares", "on_node_loss", "restart.max", "restart.min_nodes"),

@@ -43,6 +43,7 @@ def node_with_paths(folder: Path, path: str) -> FakeNode:
         "source": f"oci-archive:{path}",
         "archive": path,
         "workdir": path,
+        "python": path,
         "build": {"file": path, "context": path},
         "mounts": [{"source": path, "destination": path, "options": []}],
     }
@@ -72,7 +73,7 @@ def test_findings_about_variables(tmp_path: Path) -> None:
     with pytest.raises(job_errors.Unfit):
         checks.expand_paths(node)
     rows = {finding[1:3] for finding in node.findings}
-    fields = ["image", "archive", "workdir", "build.file", "build.context", "mounts"]
+    fields = ["image", "archive", "workdir", "python", "build.file", "build.context", "mounts"]
     names = [*(f"container.{field}" for field in fields), "ray.temp_dir", "ray.runtime_env"]
     names += ["env_file", "checks.paths", "checks.same_commit"]
     assert rows == {(name, "$S is not set") for name in names}

@@ -10,6 +10,7 @@ import pytest
 
 from slurmray.agent import job_errors
 from slurmray.agent.node import runtimes
+from slurmray.agent.node.checks import storage
 from slurmray.agent.node.runtimes import apptainer
 
 from ...fake_node import FakeNode
@@ -153,8 +154,12 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_an_image_that_must_not_be_built(tmp_path: Path) -> None:
+def test_an_image_that_must_not_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes do not wait for the head node, which finds the same."""
     node, runtime = make(tmp_path, BUILD, **SOURCE, pull="never")
+    node.is_head = False
+    monkeypatch.setattr(storage, "is_remote", lambda _: True)
+    monkeypatch.setattr(node, "wait", lambda _: pytest.fail("waits"))
     runtime.ensure_images()
     ((kind, _, found, _, fix),) = node.findings
     assert (kind, found) == ("image", f"is not in {tmp_path}/.apptainer/cache/slurmray")

@@ -119,7 +119,8 @@ def prepared(node: FakeNode, monkeypatch: pytest.MonkeyPatch, group: str = "") -
 
 
 def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = FakeNode(tmp_path, {"shm_size": "8g", "args": ["--ulimit", "core=0"]})
+    container = {"shm_size": "8g", "args": ["--ulimit", "core=0"], "python": "/opt/venv/python"}
+    node = FakeNode(tmp_path, container)
     node.program("podman", HAS_IMAGE)
     runtime = prepared(node, monkeypatch)
     mounts = [
@@ -143,8 +144,9 @@ def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     image = "rayproject/ray:2.60.0"
     agent = ["-I", f"{node.folder}/agent", "container", "node1"]
     begin = ["story", "run_with_podman", "podman"]
+    python = ["--entrypoint", "/opt/venv/python"]  # before container.args
     assert runtime.argv() == [
-        *[*begin, "slurmray-9-0-node1", image, str(len(options)), *options, *agent],
+        *[*begin, "slurmray-9-0-node1", image, str(len(options) + 2), *python, *options, *agent],
     ]
     assert runtime.service_argv("web", "nginx", f"{node.inside}/service-web") == [
         *[
@@ -410,15 +412,3 @@ def test_service_images(tmp_path: Path) -> None:
     runtime.image_is_here = True
     runtime.ensure_images()
     assert (tmp_path / "pulled").read_text() == "docker.io/library/nginx\n"
-    node.settings["container"]["pull"] = "never"
-    node.findings = []
-    runtime.ensure_images()
-    assert node.findings == [
-        (
-            "image",
-            "nginx",
-            "is not on this node",
-            "the image, as container.pull is never",
-            "podman load it on node1",
-        )
-    ]
