@@ -89,7 +89,8 @@ def submit(spec: JobSpec | str | Path, *, profile: str | None = None) -> Job:
     profile: as for `load`; with its `host`, the job is submitted there, from its `folder`, with the files of
     `sync`. No script is written: Slurm keeps it, and `scontrol write batch_script ID -` shows it. Errors as
     for `render`, SlurmError with Slurm's message and a fix if sbatch or ssh fails, and UsageError for an
-    array. Hints, for example about an unset variable that `env` takes from you, are warnings.
+    array, a folder that cannot be written, or more nodes than a partition has. Hints,
+    for example about an unset variable that `env` takes from you, are warnings.
     """
     from slurmray.loading import profile as profiles
 
@@ -113,11 +114,14 @@ def submit_script(
 ) -> tuple[Job, list[str]]:
     """Submit a rendered script and remember the job; return it and messages for the user.
 
-    arguments: more options of sbatch. profile: has the host, see `submit`.
+    arguments: more options of sbatch. profile: has the host, see `submit`. UsageError, before anything is
+    copied or submitted, if the job is certain to fail: see check_submission.
     """
-    from slurmray.loading.profile import choose_host
+    from slurmray.loading.profile import choose_folder, choose_host
+    from slurmray.loading.submission import check_submission
 
     host = choose_host(profile)
+    messages = check_submission(spec, host, choose_folder(profile))
     folder = Path.cwd()
     variables: dict[str, str] = {}
     if profile and isinstance(host, SshHost):
@@ -126,7 +130,7 @@ def submit_script(
         environment = clean_environment(os.environ)
         variables = {name: environment[name] for name in spec.submitter_variables if name in environment}
     submitted = slurm_commands.sbatch(*arguments, text=script, host=host, folder=folder, variables=variables)
-    messages = [f"job {submitted.number}: {submitted.message}"] if submitted.message else []
+    messages += [f"job {submitted.number}: {submitted.message}"] if submitted.message else []
     gpus = sum(
         component.nodes * (spec.ray.gpus_per_node or component.gpus) for component in spec.slurm.components
     )

@@ -124,6 +124,8 @@ def find(wanted: str | None) -> Run | None:
         return None
     names = list(dict.fromkeys(run.name for run in known))[:5]
     hint = f"known are {', '.join(names)}" if names else "give its id"
+    if wanted.endswith((".yaml", ".yml")):
+        hint = "give its id or its name, not the file of its job spec"
     raise UsageError(f"no job named {wanted[:100]!r} was submitted with slurmray submit; {hint}")
 
 

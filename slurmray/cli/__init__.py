@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ _SUBCOMMANDS = {
     "status": "Show where a job stands, and how long each step took.",
     "report": "Write a page about a job: bring-up of each node, findings, failures, settings.",
     "logs": "Print the log of a job, a node or a service.",
+    "fetch": "Copy a job's log and files from the cluster to this computer.",
     "attach": "Open a shell in a container of a running job, or run a command there.",
     "dashboard": "Open Ray's dashboard of a running job.",
     "why": "Say what ended a job, and what to do about it.",
@@ -41,6 +43,22 @@ _SUBCOMMANDS = {
     "schema": "Print the JSON Schema of the job spec.",
     "mcp": "Serve agents and other programs over MCP.",
 }
+# What other programs call them.
+_OTHER_NAMES = {
+    **dict.fromkeys(("run", "start", "launch", "sbatch"), "submit"),
+    **dict.fromkeys(("stop", "kill", "down", "delete", "scancel"), "cancel"),
+    **dict.fromkeys(("ls", "ps", "jobs", "queue", "squeue"), "list"),
+    **dict.fromkeys(("exec", "shell", "ssh", "connect"), "attach"),
+    **dict.fromkeys(("validate", "lint", "test"), "check"),
+    **dict.fromkeys(("new", "create"), "init"),
+    **{"tail": "logs", "show": "status", "info": "doctor", "version": "--version"},
+}
+# Options of other programs, and what to use here; sbatch's short forms of options that a job cannot have.
+_OTHER_OPTIONS = {
+    "--tail": "use -n",
+    **dict.fromkeys(("--cluster", "--host"), "use --profile, with the host in that profile"),
+}
+_RESERVED_SHORT = {"-D": "chdir", "-G": "gpus", "-n": "ntasks"}
 _TAKES_TRAINER = ("render", "check", "submit", "rehearse")
 _TAKES_COMMAND = (*_TAKES_TRAINER, "attach")
 _COMMAND_TEXT = f"{', '.join(_TAKES_COMMAND[:-1])} or {_TAKES_COMMAND[-1]}"
@@ -70,7 +88,10 @@ class _LazyGroup(click.Group):
             raise UsageError("slurmray: slurmray --help has the line for your shell")
         if name not in _SUBCOMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             close = difflib.get_close_matches(name, _SUBCOMMANDS, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_SUBCOMMANDS)}"
+            meant = _OTHER_NAMES.get(name) or "".join(close)
+            if name.endswith((".yaml", ".yml")):
+                meant = f"submit {name}"
+            hint = f"did you mean {meant}?" if meant else f"known are {', '.join(_SUBCOMMANDS)}"
             raise UsageError(f"slurmray: unknown command {name!r}, {hint}")
         return super().resolve_command(ctx, args)
 
@@ -148,8 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parsed = ["slurmray", *(name for name in own[:1] if name in _SUBCOMMANDS)]
         path = error.ctx.command_path if error.ctx else " ".join(parsed)
         message = _explain_option(error) or f"{error.format_message()} (see {path} --help)"
-        if "extra argument" in message and own[0] in _TAKES_TRAINER and not trainer:
-            message += "; if it is of the trainer's command, put -- before that command"
+        message += _hint(message, own) if not trainer else ""
         click.echo(f"{path}: {message}", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -164,8 +184,25 @@ def _explain_option(error: click.UsageError) -> str:
     from slurmray.slurm.syntax import RESERVED
 
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
-    instead = RESERVED.get(name.removeprefix("--"), "")
+    instead = _OTHER_OPTIONS.get(name) or RESERVED.get(_RESERVED_SHORT.get(name, name.removeprefix("--")))
     return f"{name}: {instead}" if instead else ""
+
+
+def _hint(message: str, argv: Sequence[str]) -> str:
+    """What an unknown argument or option of a command line may be; "" if that is not known."""
+    if argv[0].startswith("-"):
+        return "; options of a subcommand go after its name"
+    is_extra = "extra argument" in message
+    if argv[0] not in _TAKES_COMMAND or not (
+        is_extra or any(re.search(r"\.py$|^python[0-9.]*$", arg) for arg in argv)
+    ):
+        return ""
+    if is_extra and re.search(r"argument \(\S+\.ya?ml\)", message):
+        return f"; slurmray {argv[0]} takes one job spec"
+    if is_extra and re.search(r"argument \([\w.]+=\S*\)", message):
+        return "; a field is set with --set PATH=VALUE"
+    whose = "a" if argv[0] == "attach" else "the trainer's"
+    return f"; if it is of {whose} command, put -- before that command"
 
 
 def _check_stdout_and_folder(argv: Sequence[str]) -> None:

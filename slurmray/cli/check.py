@@ -28,8 +28,9 @@ def check(
     """Check a job as slurmray submit does, ask Slurm when it could start, and submit nothing.
 
     JOB.yaml, options and COMMAND are those of slurmray render. It finds mistakes in the job spec, a placement
-    that does not fit, missing files, and what Slurm refuses. On a host without Slurm it leaves that out. To
-    check the nodes, use slurmray doctor with the same options.
+    that does not fit, missing files, a folder that cannot be written, more nodes than a partition has, and
+    what Slurm refuses. On a host without Slurm it leaves out the last three. To check the nodes, use slurmray
+    doctor with the same options.
 
     \b
     Examples:
@@ -54,4 +55,5 @@ def ask_slurm(rendered: Rendered) -> str:
 
     if not (rendered.host.name or shutil.which("sbatch")):
         return ""
+    rendered.check_submission()
     return slurm_commands.test_only(text=rendered.text, host=rendered.host)

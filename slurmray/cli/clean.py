@@ -111,7 +111,11 @@ def _clean_nodes(nodelist: str, profile_name: str | None, settings: tuple[str, .
     fields = [*_JOB, *without, *chosen]
     host = render_job(None, fields, []).host  # wrong options come first
     count = ("slurm.nodes", str(len(slurm_commands.hostnames(nodelist, host))))
-    return follow_job(render_job(None, [*fields, count], [], only_checks=True).submit())
+    job = render_job(None, [*fields, count], [], only_checks=True).submit()
+    code = follow_job(job)
+    if code == 0 and not any(event.get("phase") == "leftovers" for event in job.events()):
+        show(f"nothing of ended jobs was left on {nodelist}", err=True)
+    return code
 
 
 def _clean_run_directories(days: float, *, dry_run: bool, yes: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -49,7 +49,7 @@ def doctor(
     if is_json:
         print_json([row._asdict() for row in rows])
     else:
-        click.echo("\n".join(_lines(rows)))
+        _show(rows)
     if any(row.is_wrong for row in rows):
         return ExitCode.CONFIG
     if is_json:
@@ -60,11 +60,11 @@ def doctor(
     return follow_job(rendered.submit())
 
 
-def _lines(rows: Iterable[Row]) -> Iterator[str]:
-    from slurmray.cli.terminal import styled
+def _show(rows: Iterable[Row]) -> None:
+    from slurmray.cli.terminal import list_row, styled
 
     for row in rows:
         color = "red" if row.is_wrong else "yellow" if row.fix else "green"
-        yield f"{styled(row.check, color)}: {row.found}"
+        list_row(f"{styled(row.check, color)}: ", row.found)
         if row.fix:
-            yield f"  {row.fix}"
+            list_row("  ", row.fix)

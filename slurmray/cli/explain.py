@@ -9,7 +9,7 @@ import click
 
 from slurmray import files
 from slurmray.cli.flags import completion
-from slurmray.cli.terminal import escaped, paragraph
+from slurmray.cli.terminal import escaped, list_row, paragraph
 from slurmray.diagnosis.causes import look_up_text
 from slurmray.diagnosis.exit_codes import EXIT_CODES, look_up
 from slurmray.diagnosis.final_states import STATES
@@ -51,7 +51,7 @@ def explain(text: tuple[str, ...]) -> None:
     given = " ".join(text)
     if not text:
         for each in ExitCode:
-            click.echo(f"{each.value:>3}  {each.name.lower():<10}  {EXIT_CODES[each].meaning}")
+            list_row(f"{each.value:>3}  {each.name.lower():<10}  ", EXIT_CODES[each].meaning)
         click.echo()
         click.echo("All other codes are the trainer's; 128 + n means signal n.")
         paragraph(_WHOSE)

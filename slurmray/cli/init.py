@@ -75,8 +75,10 @@ def init(
     if example is None:
         if output or force or changes:
             raise UsageError("slurmray init: no example given; use e.g. slurmray init verl")
+        from slurmray.cli.terminal import list_row
+
         for name, path in known.items():
-            click.echo(f"{name:<{max(map(len, known))}}  {_title(path)}")
+            list_row(f"{name:<{max(map(len, known))}}  ", _title(path))
         return
     if example not in known:
         raise UsageError(f"slurmray init: no example {example!r}; use one of {', '.join(known)}")

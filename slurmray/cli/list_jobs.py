@@ -53,7 +53,7 @@ def list_jobs(*, with_ended: bool, watch: bool, is_json: bool) -> None:
         rows = _list(with_ended=with_ended)
         if watch:
             click.clear()
-        _show(rows, with_ended=with_ended, is_json=is_json)
+        _show(rows, is_json=is_json)
         if not watch:
             return
         time.sleep(REFRESH)
@@ -68,14 +68,14 @@ def _list(*, with_ended: bool) -> list[dict[str, Any]]:
     return _rows(pairs)
 
 
-def _show(rows: list[dict[str, Any]], *, with_ended: bool, is_json: bool) -> None:
+def _show(rows: list[dict[str, Any]], *, is_json: bool) -> None:
     if is_json:
         print_json(rows)
         return
     if not rows:
-        click.echo(
-            "no jobs" if with_ended else "no jobs in Slurm; slurmray list --all shows ended ones", err=True
-        )
+        none = "no job was submitted with slurmray submit yet"
+        ended = "none of your jobs is in Slurm; slurmray list --all shows ended ones"
+        click.echo(ended if history.runs() else none, err=True)
         return
     now = time.time()
     columns = ["id", "name", "state", "phase", "nodes", "gpus"]

@@ -12,6 +12,13 @@ from slurmray.errors import UsageError
 @click.argument("job", required=False, shell_complete=complete_job)
 @click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the job ends.")
 @click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the last N lines, and with -f what follows.",
+)
+@click.option(
     "--node",
     metavar="NODE",
     help="What setup, runtime, Ray and prepare steps printed on this node.",
@@ -36,6 +43,7 @@ def logs(
     *,
     job: str | None,
     is_followed: bool,
+    lines: int | None,
     node: str | None,
     service: str | None,
     is_rays: bool,
@@ -50,6 +58,7 @@ def logs(
     \b
     Examples:
       slurmray logs -f
+      slurmray logs -n 50
       slurmray logs 1234 --node gpu-7
       slurmray logs verl --node gpu-7 --attempt 0
       slurmray logs verl --node gpu-7 --ray | less
@@ -64,23 +73,24 @@ def logs(
     if service is not None:
         if is_rays:
             raise UsageError("--ray: a service has no logs of Ray; leave out --service")
-        print_log(chosen_job.service_log(service, node, attempt))
+        print_log(chosen_job.service_log(service, node, attempt), lines)
         return 0
     if node is not None:
         if not is_rays:
-            print_log(chosen_job.node_log(node, attempt))
+            print_log(chosen_job.node_log(node, attempt), lines)
             return 0
         for name, log in chosen_job.ray_logs(node, attempt).items():
-            print_log(f"==> {printable(name)} <==\n{log}\n")
+            print_log(f"==> {printable(name)} <==\n")
+            print_log(f"{log}\n", lines)
         return 0
     if is_rays:
         raise UsageError("--ray: Ray's logs are of one node each; name it with --node")
     if attempt is not None:
         raise UsageError("--attempt: the log of the job has all attempts; use it with --node or --service")
     if is_followed:
-        return follow_job(chosen_job)
+        return follow_job(chosen_job, last=lines)
     text = chosen_job.logs()
     if not text:
         show(f"job {chosen_job.id}: no log yet; slurmray status {chosen_job.id} shows why", err=True)
-    print_log(text)
+    print_log(text, lines)
     return 0

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
 from slurmray import files
-from slurmray.cli.flags import FILE
+from slurmray.cli.flags import FILE, job_options
 from slurmray.errors import UsageError
 
 
 @click.command(options_metavar="[JOB.yaml | SCRIPT.sh] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=FILE)
-@click.option("--nodes", metavar="N", help="Number of nodes.")
-@click.option(
-    "--gpus-per-node", metavar="G", help="GPUs on each node; Slurm and Ray count them, there are none."
-)
-@click.option(
-    "--runtime", type=click.Choice(["podman", "docker", "none"]), help="Container runtime of the nodes."
-)
-@click.option(
-    "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Any field of the job spec.  [repeatable]"
-)
+@job_options
 @click.option(
     "--build-image",
     is_flag=True,
@@ -40,21 +32,20 @@ def rehearse(
     /,
     *,
     job: Path | None,
-    nodes: str | None,
-    gpus_per_node: str | None,
-    runtime: str | None,
     settings: tuple[str, ...],
     build_image: bool,
     suite: str | None,
     keep: bool,
     shell: bool,
     down: bool,
+    **flags: str | tuple[str, ...] | None,
 ) -> int:
     """Run a job's unchanged script on a real Slurm with several hosts, all on this machine; CPU only.
 
-    The cluster has the nodes that the script's #SBATCH lines ask for. The job's log goes to stdout; the exit
-    code is the job's. What the job writes to the current folder stays, as do images and root filesystems in
-    ~/.cache/slurmray; everything else is removed. Only Docker needs root.
+    JOB.yaml, options and COMMAND are those of slurmray render; the runtime is podman, docker or none. The
+    cluster has the nodes that the script's #SBATCH lines ask for, and the number of GPUs, but no GPUs. The
+    job's log goes to stdout; the exit code is the job's. What the job writes to the current folder stays, as
+    do images and root filesystems in ~/.cache/slurmray; everything else is removed. Only Docker needs root.
 
     \b
     Examples:
@@ -75,11 +66,6 @@ def rehearse(
         session.down()
         return 0
     options = session.Options(Path.cwd(), build_image, suite, keep)
-    flags: dict[str, str | tuple[str, ...] | None] = {
-        "nodes": nodes,
-        "gpus_per_node": gpus_per_node,
-        "runtime": runtime,
-    }
     return session.rehearse(_script(job, flags, settings, command), options)
 
 
@@ -103,14 +89,29 @@ def _script(
         from slurmray.yaml_source import decode
 
         try:
-            return decode(str(job), files.read_given(job))  # keeps \r\n, which sbatch refuses
+            script = decode(str(job), files.read_given(job))  # keeps \r\n, which sbatch refuses
         except OSError as error:
             raise UsageError(f"{job}: {error.strerror}") from error
+        _require_variables(script)
+        return script
     from slurmray.cli.rendered import given, render_job
 
     rendered = render_job(job, given(settings, flags), trainer)
     rendered.require_variables()
     return rendered.text
+
+
+def _require_variables(script: str) -> None:
+    """UsageError if a script takes variables from here that are not set, and so would end at once."""
+    from slurmray.agent.script_parts import read_settings
+    from slurmray.cli.rendered import require_set
+
+    try:
+        names = [str(name) for name in read_settings(script)["env_from_submitter"]]
+    except (ValueError, KeyError, TypeError):  # it is not slurmray's, which the rehearsal refuses
+        return
+    unset = (name for name in names if name not in os.environ and not name.startswith("SLURM_"))
+    require_set([f"env.{name}" for name in unset])
 
 
 def _is_script(path: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,7 @@ from slurmray.errors import UsageError
 from slurmray.loading import profile as profiles
 from slurmray.loading.load import hide_env, is_switch, load_plan
 from slurmray.loading.remarks import unset_variables
+from slurmray.loading.submission import check_submission, queue_options
 from slurmray.plan import Plan
 from slurmray.rendering.output import seal
 from slurmray.slurm.host import Host
@@ -50,8 +52,7 @@ class Rendered(NamedTuple):
     @property
     def folder(self) -> Path:
         """From which it is submitted there; relative to the home folder of another host."""
-        profile = self.profile
-        return Path(profile.submit_folder()) if profile and profile.host else Path.cwd()
+        return profiles.choose_folder(self.profile)
 
     @property
     def unset(self) -> list[str]:
@@ -63,10 +64,15 @@ class Rendered(NamedTuple):
 
         A login shell on another host may set them.
         """
-        if self.unset and not self.host.name:
-            raise UsageError(
-                "\n".join(f"{field} is not set in your environment; export it first" for field in self.unset)
-            )
+        if not self.host.name:
+            require_set(self.unset)
+
+    def check_submission(self) -> None:
+        """Check folder and partitions as submit_script does, and print remarks."""
+        from slurmray.cli.terminal import show
+
+        for remark in check_submission(self.spec, self.host, self.folder):
+            show(remark, err=True)
 
     def require_one_job(self) -> None:
         """UsageError for an array, of which slurmray would know only the first job."""
@@ -116,6 +122,11 @@ class Rendered(NamedTuple):
             parts.append(f"{counted(total, 'GPU')} for the trainer, as the head node offers {spec.head_gpus}")
         if not all(component.cpus_per_task for component in spec.slurm.components):
             parts.append(f"CPUs: {self.target.default_cpus} (request more with --cpus-per-task 8)")
+        if self.target is TARGETS["slurm"]:
+            asked = [queue_options(spec, component, self.host) for component in spec.slurm.components]
+            parts += dict.fromkeys(f"partition {name}" if name else "default partition" for name, _ in asked)
+            time = asked[0][1] or ""
+            parts.append(f"time limit {time}{' min' * time.isdecimal()}" if time else "default time limit")
         return ", ".join(parts)
 
     def submit(self, *arguments: str) -> Job:
@@ -127,6 +138,14 @@ class Rendered(NamedTuple):
         for message in messages:
             show(message, err=True)
         return job
+
+
+def require_set(unset: Sequence[str]) -> None:
+    """UsageError for fields of variables that are not set, if there are some."""
+    if unset:
+        raise UsageError(
+            "\n".join(f"{field} is not set in your environment; export it first" for field in unset)
+        )
 
 
 def render_job(

@@ -146,5 +146,5 @@ def _bring_up(timeline: Timeline) -> Iterator[str]:
         missing = ", ".join(step.missing[:_NAMES_SHOWN])
         more = len(step.missing) - _NAMES_SHOWN
         missing += f" and {more} more" if more > 0 else ""
-        seconds, last = (None, f"missing {missing}") if missing else (step.seconds, f"{step.last} was last")
+        seconds, last = (None, f"not done: {missing}") if missing else (step.seconds, f"{step.last} was last")
         yield f"  {step.step:<10} {nodes:>9}  {half:>10}  {exact_duration(seconds):>10}  {last}"

@@ -96,6 +96,7 @@ def submit(
         click.echo(rendered.text.encode(), nl=False)
         return 0
     if test_only:
+        rendered.check_submission()
         show(slurm_commands.test_only(*arguments, text=rendered.text, host=host))
         return 0
     submitted = rendered.submit(*arguments)
@@ -149,16 +150,19 @@ def _exclude_bad(rendered: Rendered) -> list[str]:
     return [option]
 
 
-def follow_job(job: Job, is_enough: Callable[[Sequence[Event]], bool] = lambda _: False) -> int | None:
+def follow_job(
+    job: Job, is_enough: Callable[[Sequence[Event]], bool] = lambda _: False, last: int | None = None
+) -> int | None:
     """Show a job's log until it ends; return its exit code, or INTERRUPTED after Ctrl-C.
 
-    is_enough: None is returned once it is true of the job's events.
+    is_enough: None is returned once it is true of the job's events. last: number of lines of the log so far
+    that are shown; None: all.
     """
     from slurmray.cli.terminal import LogPrinter, show
     from slurmray.slurm.follow import follow
 
     try:
-        end = follow(job, LogPrinter().write, lambda line: show(line, err=True), is_enough)
+        end = follow(job, LogPrinter().write, lambda line: show(line, err=True), is_enough, last)
     except KeyboardInterrupt:
         return _ask_to_cancel(job)
     if end is None:

@@ -11,7 +11,6 @@ import sys
 import textwrap
 import time
 import unicodedata
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,9 +18,11 @@ import click
 from slurmray import history
 from slurmray.cli.flags import completion
 from slurmray.errors import UsageError
+from slurmray.slurm.follow import last_lines
 from slurmray.slurm.submitted_job import Job
 
 _WIDTH = 100  # characters of a paragraph, on a wider terminal, too
+_NARROWEST = 20  # characters of the last column of a list
 REFRESH = 3.0  # seconds between two looks of --watch
 
 
@@ -67,6 +68,20 @@ def paragraph(text: str) -> None:
     )
 
 
+def list_row(head: str, text: str) -> None:
+    """Print a row of a list: its first columns, and a text in the last one, as wide as the terminal has room.
+
+    head: may be coloured.
+    """
+    text = printable(text)
+    column = len(click.unstyle(head))
+    if sys.stdout.isatty():
+        width = max(shutil.get_terminal_size().columns - column, _NARROWEST)
+        lines = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+        text = f"\n{' ' * column}".join(lines)
+    click.echo(head + text)
+
+
 def escaped(line: str) -> str:
     """A line of a log for a terminal: without colours, otherwise as `printable`."""
     return printable(re.sub(r"\x1b\[[0-9;]*m", "", line).expandtabs())
@@ -108,10 +123,10 @@ class LogPrinter:
         return "".join([*parts, printable(text[end:])])
 
 
-def print_log(text: str) -> None:
-    """Print a whole log, see LogPrinter."""
+def print_log(text: str, last: int | None = None) -> None:
+    """Print a log, see LogPrinter. last: number of lines at its end; None: all."""
     sys.stdout.flush()
-    LogPrinter().write(text.encode(errors="surrogateescape"))
+    LogPrinter().write(last_lines(text.encode(errors="surrogateescape"), last))
 
 
 def job_argument(name: str | None) -> tuple[Job, history.Run]:
@@ -130,7 +145,7 @@ def _unremembered_run(number: int) -> history.Run:
     from slurmray.loading import profile
 
     chosen = profile.choose(None)
-    folder = chosen.submit_folder() if chosen and chosen.host else Path.cwd()
+    folder = profile.choose_folder(chosen)
     host = chosen.host if chosen else None
     return history.Run(number, "", None, str(folder), "", time.time(), 0, 0, host)
 

@@ -13,8 +13,10 @@ from slurmray.cli.flags import FILE, job_options
 if TYPE_CHECKING:
     from slurmray.slurm.submitted_job import Job
 
-# In place of the trainer. It exits with 0 at the time limit, whatever stop.signal is.
-_WAIT = "trap 'exit 0' HUP INT QUIT TERM USR1 USR2; while :; do sleep 3600 & wait $!; done"
+# In place of the trainer; the job's log shows the comment. It exits with 0 at the time limit, whatever
+# stop.signal is.
+_WAIT = """# none: the cluster stays until slurmray cancel
+trap 'exit 0' HUP INT QUIT TERM USR1 USR2; while :; do sleep 3600 & wait $!; done"""
 _TRAINER_ONLY = ("preset", "launch", "ray.runtime_env")  # fields that go with a trainer
 _MAY_IDLE = (("watch.action", "report"), ("watch.stall", "0"))  # while nobody uses it
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -239,6 +240,11 @@ def _read_file(path: Path, stdin: bytes, is_fast: bool, counted: _Files) -> Sour
         if path != STDIN:
             with path.open("rb") as file:
                 raw = file.read(yaml_source.MAX_BYTES + 1)
+        if path.suffix == ".py" or re.match(rb"#!.*\bpython", raw):
+            text = (
+                f"is a program, not a job spec; as the trainer's command it goes after --: -- python3 {name}"
+            )
+            raise SpecError([Problem(name, text)])
         if raw.startswith((b"#!", b"#SBATCH")):
             fix = f"to submit it: sbatch {name}"
             if b"\n# slurmray-sha256: " not in raw:

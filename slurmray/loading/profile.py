@@ -75,6 +75,11 @@ def choose_host(profile: Profile | None) -> Host:
     return get_host(profile.host if profile else None)
 
 
+def choose_folder(profile: Profile | None) -> Path:
+    """Return the folder from which jobs with a profile are submitted; see Profile.submit_folder."""
+    return Path(profile.submit_folder()) if profile and profile.host else Path.cwd()
+
+
 class _Fields(Model):
     """A profile in a file. The fields of job specs are checked with those of a job."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from slurmray.plan import Plan
@@ -19,6 +19,7 @@ _COMMANDS = (
     (r"ray start|ray stop", _RUNS_ALREADY, True),
     (r"ray job submit", "set launch: ray-job, and run to the command after its --", True),
 )
+_LEAST_MEMORY = 1024  # MB, of a node without GPUs or for each GPU
 SECRET_NAME = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
 
 
@@ -33,6 +34,16 @@ def unset_variables(
     return [fields[name] for name in fields if name not in environment and not name.startswith(own)]
 
 
+def _memory_in_mb(spec: JobSpec) -> Iterator[str]:
+    """Yield a line for each size without a unit that is hardly enough for Ray itself: GB may be meant."""
+    for component in spec.slurm.components:
+        options = dict(component.given())
+        for name, gpus in (("mem", component.gpus), ("mem-per-gpu", 1)):
+            size = options.get(name) or ""
+            if size.isdecimal() and 0 < int(size) < _LEAST_MEMORY * max(1, gpus):  # 0: all of the node's
+                yield f"slurm.{name.replace('-', '_')}: {size} is {size} MB; {size} GB are {size}G"
+
+
 def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
     """Return one line for each remark, and the preset's notes."""
     spec = plan.spec
@@ -42,22 +53,24 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
         for name, value in spec.env.items()
         if value and SECRET_NAME.search(name)
     ]
+    options = dict(spec.slurm.given())
     for name in ("output", "error"):
-        value = dict(spec.slurm.given()).get(name) or ""
-        folder = str(Path(str(value)).parent)
-        if folder.startswith("~"):
+        value = options.get(name) or ""
+        folder = str(Path(value.replace("%x", spec.name)).parent)
+        if value.startswith("~"):
             lines.append(f"slurm.{name}: Slurm does not expand ~; write the path of the home folder")
+        elif variable := re.search(r"\$\{?\w+\}?", value):
+            lines.append(f"slurm.{name}: Slurm does not expand {variable[0]}; write the path itself")
         elif is_submitted_here and "%" not in folder and not Path(folder).is_dir():
+            reason = f", as %x is the name {spec.name}" if "%x" in value and "/" in spec.name else ""
             fix = f"mkdir -p {shlex.quote(folder)}"
-            lines.append(f"slurm.{name}: there is no folder {folder}, so the job would have no log: {fix}")
-    time = dict(spec.slurm.given()).get("time") or ""
-    if re.fullmatch("[0-9]+:[0-9]{2}", str(time)):
-        minutes = str(time).partition(":")[0]
+            text = f"there is no folder {folder}{reason}, so the job would have no log: {fix}"
+            lines.append(f"slurm.{name}: {text}")
+    time = options.get("time") or ""
+    if re.fullmatch("[0-9]+:[0-9]{2}", time):
+        minutes = time.partition(":")[0]
         lines.append(f"slurm.time: {time} is {minutes} minutes; {minutes} hours are {minutes}:00:00")
-    if isinstance(spec.run, list) and re.match(r"[^/.\s]\S*\s+\S", spec.run[0]):  # a path may have blanks
-        lines.append(
-            f"run: {spec.run[0]!r} is one program's name; write one item per word, or a text for bash"
-        )
+    lines += _memory_in_mb(spec)
     text = " ".join(spec.run) if isinstance(spec.run, list) else spec.run or ""
     for words, remark, on_one_node in _COMMANDS:
         command = re.search(rf"(?:^|[\n;&|(]\s*|\bexec )(?:\S*/)?({words})(?=\s|$)", text)

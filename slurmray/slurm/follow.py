@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ def follow(
     write: Callable[[bytes], object],
     notice: Callable[[str], object],
     is_enough: Callable[[Sequence[Event]], bool] = lambda _: False,
+    last: int | None = None,
 ) -> End | None:
     """Pass the job's log to `write` until the job has ended; return how.
 
@@ -31,14 +33,15 @@ def follow(
     may be COMPLETING for minutes, until the epilog of the site has run and a node that is lost is down.
 
     notice: gets one line when the job waits for another reason than before. is_enough: None is returned once
-    it is true of the job's events. Errors as for Job.wait.
+    it is true of the job's events. last: number of lines of the log so far; None: all. Errors as for
+    Job.wait.
     """
     offsets: dict[Path, int] = {}
     last_line = ""
     events: Sequence[Event] = []
     is_over = False
     for end, pause in job.polls():
-        copy_logs(job, offsets, write)
+        copy_logs(job, offsets, write if offsets else lambda data: write(last_lines(data, last)))
         if end.state in FINAL:
             return end
         if end.state == "PENDING":
@@ -66,6 +69,11 @@ def follow(
                 is_over = True
                 break
     raise AssertionError("polls() has no end")
+
+
+def last_lines(log: bytes, number: int | None) -> bytes:
+    """Return the last lines of a log, at least one; None: all."""
+    return log if number is None else b"".join(io.BytesIO(log).readlines()[-number:])
 
 
 def copy_logs(job: Job, offsets: dict[Path, int], write: Callable[[bytes], object]) -> None:

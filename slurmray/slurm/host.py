@@ -229,20 +229,32 @@ class SshHost(Host):
             raise UsageError(f"{self.name}: {result.stderr.strip()}; correct `folder` in the profile")
         place = Path(result.stdout.rstrip("\n"))
         if files:
-            self._copy(files, place)
+            self._rsync("sync", ["--archive"], files, f"{self.name}:{place}/")
         return place
 
-    def _copy(self, files: Sequence[str], folder: Path) -> None:
-        ssh = shlex.join(self._ssh())
-        target = f"{self.name}:{folder}/"
-        argv = ["rsync", "--archive", "--compress", "--relative", "--protect-args", f"--rsh={ssh}"]
+    def fetch(self, files: Sequence[tuple[Path, str]], target: Path) -> None:
+        """Copy files from there to a folder here, by rsync: each by its path below a folder there.
+
+        files: pairs of folder and path. What is newer here stays. Links that lead out of `target` are left
+        out, since the files there may be anybody's. UsageError if one is missing, or rsync fails.
+        """
+        options = ["--recursive", "--links", "--safe-links", "--perms", "--times", "--update"]
+        self._rsync(
+            "fetch", options, [f"{self.name}:{folder}/./{path}" for folder, path in files], f"{target}/"
+        )
+
+    def _rsync(self, task: str, options: Sequence[str], sources: Sequence[str], target: str) -> None:
+        """Run rsync for a task. Paths are relative to the current folder, or to what is before `/./`."""
+        argv = ["rsync", *options, "--compress", "--relative", "--protect-args"]
         try:
-            result = local_commands.run([*argv, "--", *files, target])
+            result = local_commands.run([*argv, f"--rsh={shlex.join(self._ssh())}", "--", *sources, target])
         except FileNotFoundError:
-            raise UsageError("rsync: no such command here; install it, or leave `sync` out") from None
+            raise UsageError(f"{task}: no rsync here; install it, or copy the files yourself") from None
         if result.returncode != 0:
             error = next(iter(result.stderr.splitlines()), "failed without a message")
-            raise UsageError(f"sync: {error}")
+            if re.search("rsync: .*not found|not found: .*rsync", error):
+                error = f"no rsync on {self.name}; load it in ~/.bashrc there, or copy the files yourself"
+            raise UsageError(f"{task}: {error}")
 
     def _run(
         self,

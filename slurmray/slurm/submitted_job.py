@@ -305,7 +305,7 @@ class Job:
                 if not known:
                     raise UsageError(
                         f"{path}: no such file: slurm.output of job {self.id} may name another one, "
-                        "or run this in the folder in which it was submitted; in Python give Job folder"
+                        "or run this in the folder in which it was submitted"
                     ) from None
             except OSError as error:
                 raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
@@ -426,6 +426,13 @@ class Job:
     def outputs(self) -> list[Path]:
         """Return the files of the job's log, as Slurm has named them in the last request about the job."""
         return self._outputs or [self._folder / f"slurm-{self.id}.out"]
+
+    def files(self) -> list[Path]:
+        """Return the job's log and its run directories, those that exist. Errors as for `state`."""
+        self.state()  # for owner, folder and log
+        logs = [path for path in self.outputs() if path.name in self.host.names(path.parent)]
+        numbers = attempts(self._runs, self.id, self.host)
+        return [*logs, *(self._runs / f"{self.id}-{number}" for number in numbers)]
 
     def cancel(self, *, now: bool = False) -> bool:
         """Cancel the job with `scancel`, which does nothing to an ended job. SlurmError if Slurm refuses.
@@ -582,7 +589,7 @@ class Job:
                 log = self.host.read(self.outputs()[0], last=_END_OF_LOG).decode(errors="replace")
                 end = end_in_log(log)
         if end is None:
-            fix = "run this in the folder in which it was submitted; in Python give Job folder and run_dir"
+            fix = "check the number, or run this in the folder in which it was submitted"
             raise SlurmError(f"job {self.id}: unknown to Slurm, and {runs} does not show how it ended: {fix}")
         return end
 

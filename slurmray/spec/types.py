@@ -181,12 +181,21 @@ def _parse_command(value: object) -> object:
     if isinstance(value, list | tuple):
         if not value:
             raise ValueError("is empty; expected a list of arguments or a text for bash")
-        return check_items(
+        arguments = check_items(
             _parse_argument, ((f"item {number}", item) for number, item in enumerate(value, start=1))
         )
+        if re.match(_COMMAND_IN_ONE_ITEM, arguments[0]):
+            name = shown(arguments[0])
+            raise ValueError(f"{name} is one program's name; write one item per argument, or a text for bash")
+        return arguments
     if isinstance(value, str) and value.strip():
         return check_text(value)
     raise ValueError(f"expected a list of arguments or a text for bash, got {shown(value)}")
+
+
+# Without a slash it is looked for in PATH, where no program has blanks in its name. With one it may be the
+# path of a program in a folder whose name has blanks, unless it begins with an interpreter.
+_COMMAND_IN_ONE_ITEM = re.compile(r"(?:python[0-9.]*|bash|sh|ray|uv)\s+\S|[^\s/]+\s+[^\s/][^/]*$")
 
 
 def _parse_argument(value: object) -> str:

@@ -33,7 +33,14 @@ _MESSAGES = {
 }
 
 
-_OTHER_SHAPES = ("list_type", "dict_type", "model_type")  # a value that is no list or section, but should be
+_OTHER_SHAPES = (
+    "list_type",
+    "dict_type",
+    "model_type",
+    "string_type",
+)  # a list, a section or text is expected
+
+_SIMILAR = 0.7  # of difflib: `requirements` is not meant as `requeue`
 
 # What people write for a field, in any section -> what it is called here.
 _OTHER_NAMES = {
@@ -48,17 +55,34 @@ _OTHER_NAMES = {
     **dict.fromkeys(("walltime", "time_limit"), "slurm.time"),
     **dict.fromkeys(("queue",), "slurm.partition"),
     **dict.fromkeys(("modules", "module"), "setup: module load NAME"),
+    **dict.fromkeys(("pip", "conda", "requirements", "dependencies"), "ray.runtime_env"),
+    **dict.fromkeys(("working_dir", "cwd"), "container.workdir"),
+    **dict.fromkeys(("shm", "shm_size"), "container.shm_size"),
 }
 
 
+# What people write in a section -> where it comes from instead.
+_ELSEWHERE: dict[Path, str] = {
+    ("ray", "version"): "Ray is that of the image, container.image",
+    ("ray", "address"): "the job starts a Ray cluster of its own, so leave it out",
+}
+
 # Field -> an example of its value.
 _EXAMPLES = {
+    "container": "{image: my/image:1}",
+    "env": "{NCCL_DEBUG: INFO}",
     "mounts": "[/data, /scratch/me:/work]",
+    "notify": "{url: env:SLACK_WEBHOOK, on: [end]}",
+    "partition": "gpu,cpu",
+    "paths": "[/data]",
     "prepare": "[{name: data, run: python3 get.py}]",
     "ready": "{http: http://localhost:8000/health}",
     "requeue": "{max: 2}",
     "restart": "{max: 3}",
     "services": "[{name: judge, run: python3 judge.py}]",
+    "setup": "module load cuda && . venv/bin/activate",
+    "sync": "[train.py]",
+    "watch": "{stall: 30m}",
 }
 
 
@@ -127,6 +151,8 @@ def _explain_unknown(path: Path, model: type[BaseModel]) -> str:
     of_slurm = (("slurm",), ("slurm", "groups"))
     if section in ((), *of_slurm) and (instead := syntax.RESERVED.get(name.replace("_", "-"))):
         return instead
+    if text := _ELSEWHERE.get((*section, name)):
+        return f"unknown field; {text}"
     sections = dict(_walk_sections(model))
     if meant := _guess_field(section, name.replace("-", "_"), sections):
         return f"unknown field, did you mean {meant}?"
@@ -150,4 +176,4 @@ def _guess_field(section: Path, name: str, sections: dict[Path, list[str]]) -> s
     for other, names in sections.items():
         if name in names:
             return dotted((*other, name))
-    return next(iter(difflib.get_close_matches(name, fields, n=1)), "")
+    return next(iter(difflib.get_close_matches(name, fields, n=1, cutoff=_SIMILAR)), "")

@@ -57,7 +57,8 @@ def test_examples_of_the_page(jobs: Jobs) -> None:
     program = "".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
     done = python(jobs.folder, program, {**os.environ, "WANDB_API_KEY": "mine"})
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    warnings = [line for line in done.stderr.splitlines() if not line.startswith(" ")]
+    assert all(": each node has its own /tmp, where" in line for line in warnings), done.stderr
     status = re.match(r"job ([0-9]+) is (PENDING|CONFIGURING|RUNNING)\nCOMPLETED, exit code 0\n", done.stdout)
     assert status, done.stdout
     assert "\nmine ['--lr', '1e-6']\n" in done.stdout
@@ -126,7 +127,7 @@ def test_a_job_while_it_runs_and_once_slurm_has_forgotten_it(
         monkeypatch.setenv("PATH", path_with_slurm(cluster, tmp_path / "of-another-slurm"))
         assert slurmray.Job(job.id).wait(timeout=HANG).state == "CANCELLED"
         assert slurmray.Job(job.id, folder=jobs.folder).logs() == job.logs()
-        with pytest.raises(SlurmError, match="in Python give Job folder"):
+        with pytest.raises(SlurmError, match="check the number, or run this in the folder"):
             slurmray.Job(job.id, folder="/").state()
         with pytest.raises(SlurmError, match="not known to Slurm"):
             slurmray.Job(job.id).attach_argv()

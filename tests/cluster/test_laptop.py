@@ -111,7 +111,12 @@ def start_sshd(cluster: SlurmCluster, folder: Path) -> str:
 def test_the_first_hour(cluster: SlurmCluster, tmp_path: Path) -> None:
     with laptop(cluster, tmp_path):
         run_page(ROOT / "docs/from-a-laptop.md")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml", "train.py"]
+    assert sorted(path.name.partition("-")[0] for path in tmp_path.iterdir()) == [
+        "job.yaml",
+        "slurm",  # the log, from fetch
+        "slurmray",  # run directories
+        "train.py",
+    ]
     wait_clean(cluster)
 
 

@@ -238,6 +238,13 @@ def test_nothing_is_submitted(jobs: Jobs) -> None:
     refused = slurmray("submit", *ONE, "--partition=nope")
     assert refused.returncode == 64
     assert refused.stderr.splitlines()[-1].startswith("sbatch: ")
+    for options, text in (
+        (["--nodes=9"], "no partition has more than"),
+        (["--nodes=9", "--partition=batch"], "the partition batch has"),
+    ):
+        refused = slurmray("submit", *ONE, *options)
+        assert refused.returncode == 2
+        assert re.fullmatch(rf"slurm\.nodes: 9 nodes, but {text} [23]\n", refused.stderr), refused.stderr
     assert listed("--all") == []
     assert list(jobs.folder.iterdir()) == []
 
@@ -471,8 +478,12 @@ def test_clean_nodes(jobs: Jobs) -> None:
         assert done.returncode == 0, done.stderr
     done = slurmray("clean", "--nodelist=node[1-2]", "--set=slurm.mem=500M")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "leftovers: removed 1 folder of ended jobs from node2" in done.stdout
     assert f"leftovers: removed {name} of an ended job from node2" in done.stdout
     assert done.stdout.endswith("done: the nodes are checked\n")
+    assert "nothing of ended jobs was left" not in done.stderr
+    again = slurmray("clean", "--nodelist=node2", "--set=slurm.mem=500M")
+    assert again.stderr.endswith("nothing of ended jobs was left on node2\n"), again.stderr
     status = json.loads(slurmray("status", "clean", "--json").stdout)
     assert ("ray" in {step["name"] for step in status["steps"]}, status["bring_up"]) == (False, [])
     (jobs.folder / "go").touch()

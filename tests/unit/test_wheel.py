@@ -22,7 +22,7 @@ def files_in(name: str) -> set[str]:
 PACKAGE = files_in("slurmray")
 BESIDE = files_in("templates") | files_in("examples")  # in the installed package
 BUILD = ("--quiet", "--no-deps", "--no-build-isolation")
-RENDER = ("render", "--nodes", "2", "--set", "run=[a b, 'c']", "-o", "-")
+RENDER = ("render", "--nodes", "2", "--set", "run=[echo, a b, 'c']", "-o", "-")
 
 
 def python(executable: Path | str, *argv: str | Path, cwd: Path | None = None) -> str:

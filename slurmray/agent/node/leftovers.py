@@ -4,6 +4,7 @@ import os
 import re
 import time
 
+from .. import job_log
 from . import facts, job_folder
 
 TYPE_CHECKING = False
@@ -39,9 +40,14 @@ def remove(node: "NodeApi", runtime: "Runtime") -> None:
     ended = _ended_attempts(node, runtime, attempts)
     for container in containers:
         _remove_container(node, runtime, container, user, ended)
+    removed = 0
     for path, attempt in folders.items():
         if attempt in ended and job_folder.end_processes(path):
             job_folder.remove_tree(path)
+            removed += not os.path.exists(path)
+    if removed:
+        found = job_log.counted(removed, "folder")
+        node.phase("leftovers", "removed %s of ended jobs from %s" % (found, node.name))
 
 
 def _folders(node: "NodeApi") -> "Dict[str, Attempt]":

@@ -252,6 +252,22 @@ def test_nodes_are_cleaned_up_by_a_small_job(
     assert names(runs) == ALL
 
 
+@pytest.mark.parametrize("phase", ["leftovers", "image"])
+def test_it_shows_that_nothing_was_left(
+    phase: str, submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = submitted.parent
+    (folder / "bin/sbatch").write_text("#!/bin/sh\necho 42\n")
+    (folder / "bin/squeue").write_text("#!/bin/sh\n")
+    write(folder / "cleaned/42-0", 0)
+    with (folder / "cleaned/42-0/events.jsonl").open("a") as file:
+        file.write("\n" + event_line("phase", phase=phase, text="removed 1 folder of ended jobs from node1"))
+    monkeypatch.setattr("slurmray.cli.submit.follow_job", lambda _: 0)
+    monkeypatch.chdir(folder)
+    code, _, err = main(["clean", "--nodelist=node[1-2]", "--set=run_dir=cleaned"], capsys)
+    assert (code, err) == (0, "" if phase == "leftovers" else "nothing of ended jobs was left on node[1-2]\n")
+
+
 def test_options_of_the_job_need_its_nodes(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = main(["clean", "--set=slurm.partition=gpu"], capsys)
     assert (code, err) == (2, "slurmray clean: --set and --profile go with --nodelist\n")

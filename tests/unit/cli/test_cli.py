@@ -71,8 +71,8 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
         (
             ["xyz"],
             "slurmray: unknown command 'xyz', known are init, render, check, submit, up, doctor, "
-            "list, status, report, logs, attach, dashboard, why, cancel, clean, rehearse, verify, explain, "
-            "config, schema, mcp",
+            "list, status, report, logs, fetch, attach, dashboard, why, cancel, clean, rehearse, verify, "
+            "explain, config, schema, mcp",
         ),
         (["render", "--"], "slurmray: no command after --; for the built-in check, leave out the --"),
         (["attach", "--"], "slurmray: no command after --; for a shell, leave out the --"),
@@ -127,6 +127,47 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
         (
             ["submit", "--ntasks-per-node=1"],
             "slurmray submit: --ntasks-per-node: slurmray starts one task on each node; leave it out",
+        ),
+        (
+            ["render", "train.py", "--lr", "1"],
+            "slurmray render: No such option '--lr'. (Did you mean one of: '--gres', '--help', '--hold'?) "
+            "(see slurmray render --help); if it is of the trainer's command, put -- before that command",
+        ),
+        (
+            ["attach", "7", "nvidia-smi"],
+            "slurmray attach: Got unexpected extra argument (nvidia-smi) (see slurmray attach --help); "
+            "if it is of a command, put -- before that command",
+        ),
+        (
+            ["--follow", "submit", "job.yaml"],
+            "slurmray: No such option '--follow'. (see slurmray --help); options of a subcommand go after "
+            "its name",
+        ),
+        (
+            ["submit", "job.yaml", "more.yaml"],
+            "slurmray submit: Got unexpected extra argument (more.yaml) (see slurmray submit --help); "
+            "slurmray submit takes one job spec",
+        ),
+        (
+            ["submit", "job.yaml", "slurm.nodes=4"],
+            "slurmray submit: Got unexpected extra argument (slurm.nodes=4) (see slurmray submit --help); "
+            "a field is set with --set PATH=VALUE",
+        ),
+        (["render", "-n", "4"], "slurmray render: -n: slurmray starts one task on each node; leave it out"),
+        (["logs", "--tail", "4"], "slurmray logs: --tail: use -n"),
+        (["submit", "--host", "a"], "slurmray submit: --host: use --profile, with the host in that profile"),
+        (
+            ["status", "job.yaml"],
+            "no job named 'job.yaml' was submitted with slurmray submit; give its id or its name, not the "
+            "file of its job spec",
+        ),
+        (["run", "job.yaml"], "slurmray: unknown command 'run', did you mean submit?"),
+        (["ls"], "slurmray: unknown command 'ls', did you mean list?"),
+        (["job.yaml"], "slurmray: unknown command 'job.yaml', did you mean submit job.yaml?"),
+        (
+            ["logs", "-n", "0"],
+            "slurmray logs: Invalid value for '-n' / '--lines': 0 is not in the range x>=1. "
+            "(see slurmray logs --help)",
         ),
         (["completion"], "slurmray: slurmray --help has the line for your shell"),
         (["help", "rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
@@ -247,7 +288,8 @@ def test_the_first_command_of_a_new_user() -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines() == [
         "wrote generated.sh: 2 nodes, no GPUs (request them with --gpus-per-node 8), "
-        "CPUs: Slurm's default, often 1 (request more with --cpus-per-task 8), the built-in check",
+        "CPUs: Slurm's default, often 1 (request more with --cpus-per-task 8), default partition, default "
+        "time limit, the built-in check",
         "submit it with: sbatch generated.sh",
         "or try it on this machine: slurmray rehearse generated.sh",
     ]
@@ -578,8 +620,27 @@ def test_a_template_that_cannot_be_used(
 def test_a_rehearsal_with_the_options_of_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr("slurmray.rehearsal.session.rehearse", lambda script, _: seen.append(script))
-    assert cli.main(["rehearse", "--nodes", "2", "--gpus-per-node", "8", "--runtime", "podman"]) == 0
-    assert {"#SBATCH --nodes=2", "#SBATCH --gpus-per-node=8"} <= set(seen[0].splitlines())
+    options = ["--nodes", "2", "--gpus-per-node", "8", "--cpus-per-task", "2", "--image", "my/image:1"]
+    assert cli.main(["rehearse", *options, "--runtime", "podman", "--", "python3", "train.py"]) == 0
+    lines = set(seen[0].splitlines())
+    assert {"#SBATCH --nodes=2", "#SBATCH --gpus-per-node=8", "#SBATCH --cpus-per-task=2"} <= lines
+    assert read_settings(seen[0])["container"]["image"] == "my/image:1"
+
+
+@pytest.mark.parametrize("is_rendered", [True, False])
+def test_variables_are_looked_for_before_a_rehearsal(
+    is_rendered: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", lambda *_: 0)
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    Path("job.yaml").write_text("env: {WANDB_API_KEY: null, SLURM_JOB_ID: null}\n")
+    assert cli.main(["render", "job.yaml"]) == 0
+    argv = ["rehearse", "generated.sh" if is_rendered else "job.yaml", "--build-image"]
+    capsys.readouterr()
+    text = "env.WANDB_API_KEY is not set in your environment; export it first\n"
+    assert main(argv, capsys) == (2, "", text)
+    monkeypatch.setenv("WANDB_API_KEY", "x")
+    assert main(argv, capsys)[0] == 0
 
 
 def test_a_script_is_rehearsed_with_the_template_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -652,8 +713,8 @@ def test_interrupt_and_internal_error(
 @pytest.mark.parametrize(
     ("args", "line"),
     [
-        (["rehearse", "--env", "A=1"], "slurmray rehearse: No such option '--env'"),
-        (["rehearse", "--runtime", "x"], "slurmray rehearse: Invalid value for '--runtime'"),
+        (["rehearse", "--follow"], "slurmray rehearse: No such option '--follow'"),
+        (["rehearse", "--runtime", "x"], "--runtime: expected auto, docker, podman, "),
         (["render", "--nodes"], "slurmray render: Option '--nodes' requires an argument."),
         (["render", "-o"], "slurmray render: Option '-o' requires an argument. (see slurmray render --help)"),
         (["render", "--force=1"], "slurmray render: Option '--force' does not take a value."),

@@ -50,7 +50,6 @@ def test_runtimes_are_completed(subcommand: str) -> None:
 
 
 def test_choices_are_completed() -> None:
-    assert set(completions("rehearse", "--runtime")) == {"podman", "docker", "none"}
     assert set(completions("render", "--target")) == {"slurm", "dstack"}
 
 

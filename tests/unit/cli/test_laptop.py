@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -96,10 +97,67 @@ def test_a_job_that_is_not_remembered_is_where_jobs_are_submitted(
     (run / "logs/gpu-1.log").write_text("of the node\n")
     (run / "events.jsonl").write_text(event_line("start", attempt=0, nodes=["gpu-1"], run_dir=str(run)))
     assert main(["logs", "9", "--node=gpu-1"], capsys) == (0, "of the node\n", "")
+    (run / "logs/gpu-1.log").write_text("one\ntwo\nof the node\n")
+    assert main(["logs", "9", "--node=gpu-1", "-n1"], capsys) == (0, "of the node\n", "")
     code, out, _ = main(["status", "9"], capsys)
     assert code == 0
     assert out.startswith("job 9: RUNNING on 1 node, head node gpu-1\n")
     assert f"\n  logs of each node: login:{run}/logs\n" in out
+
+
+@ssh.needs_rsync
+def test_files_come_back(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = home / "runs/a"
+    for name in ("slurmray-runs/7-0/logs/gpu-1.log", "slurmray-runs/8-0/events.jsonl", "out/a b/1", "other"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("there\n")
+    for path in (folder / "slurm-7.out", home / "elsewhere"):
+        path.write_text("there\n")
+    (folder / "out/link").symlink_to("/etc/passwd")
+    history.remember(history.Run(7, "first", None, str(folder), "slurmray-runs", 1.0, 1, 0, "login"))
+    newer = Path("out/newer")
+    newer.parent.mkdir()
+    (folder / newer).write_text("there\n")
+    newer.write_text("here\n")
+    os.utime(folder / newer, (1, 1))
+    code, _, err = main(["fetch", "first", "out", "~/elsewhere"], capsys)
+    assert code == 0, err
+    assert err.splitlines()[-1] == "copied from login: slurm-7.out, slurmray-runs/7-0, out, elsewhere"
+    found = sorted(str(path) for path in Path().rglob("*") if not path.is_dir())
+    assert found == ["elsewhere", "out/a b/1", "out/newer", "slurm-7.out", "slurmray-runs/7-0/logs/gpu-1.log"]
+    assert newer.read_text() == "here\n"
+    code, _, err = main(["fetch", "7", "no"], capsys)
+    assert (code, err.startswith("fetch: rsync: "), "/no" in err) == (2, True, True), err
+    assert len(err.splitlines()) == 1
+
+
+@ssh.needs_rsync
+@pytest.mark.parametrize("verb", [["submit", "job.yaml"], ["fetch", "7"]])
+def test_a_host_without_rsync(verb: list[str], home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "runs/a").mkdir(parents=True)
+    (home / "runs/a/slurm-7.out").touch()
+    history.remember(history.Run(7, "a", None, f"{home}/runs/a", "slurmray-runs", 1.0, 1, 0, "login"))
+    ssh_program, programs = home.parent / "bin/ssh", home.parent / "programs"
+    ssh_program.write_text(ssh_program.read_text().replace("PATH=/usr/bin:/bin", f"PATH={programs}"))
+    programs.mkdir()
+    for name in ("sh", "bash"):
+        (programs / name).symlink_to(f"/bin/{name}")
+    (home / ".profile").write_text(f"PATH={home.parent}/there:/usr/bin:/bin\n")
+    Path("job.yaml").write_text("sync: [job.yaml]\n")
+    code, _, err = main(verb, capsys)
+    text = "no rsync on login; load it in ~/.bashrc there, or copy the files yourself"
+    assert (code, err.splitlines()[-1].partition(": ")[2]) == (2, text)
+
+
+def test_files_of_this_host_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    history.remember(history.Run(7, "a", None, "/", "slurmray-runs", 1.0, 1, 0, None))
+    assert main(["fetch", "7"], capsys) == (2, "", "job 7: was submitted here, so its files are here\n")
+
+
+def test_list_before_the_first_job(capsys: pytest.CaptureFixture[str]) -> None:
+    """Slurm is not asked: there is none here."""
+    text = "no job was submitted with slurmray submit yet\n"
+    assert main(["list"], capsys) == main(["list", "--all"], capsys) == (0, "", text)
 
 
 def test_list(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ def test_a_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (folder / "slurmray-7.html").read_text()
     assert page.startswith("<!DOCTYPE html>")
     assert "gpu-2: lost its power" in page  # of the first attempt
-    assert "missing: gpu-[2-8]" in page
+    assert "not done: gpu-[2-8]" in page
     assert "WANDB_API_KEY" in page
     assert "hunter2" not in page
     code, out, err = main(["report", "7", "-o", "-"], capsys)
@@ -91,7 +91,7 @@ def test_status_has_the_bring_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[:2] for line in lines[at + 1 : at + 6]] == [
         [step, "1/8"] for step in ("agent", "checks", "image", "container", "ray")
     ]
-    assert lines[at + 5].endswith("missing gpu-2, gpu-3, gpu-4, gpu-5 and 3 more")
+    assert lines[at + 5].endswith("not done: gpu-2, gpu-3, gpu-4, gpu-5 and 3 more")
 
 
 def test_status_of_nodes_that_are_all_ready(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

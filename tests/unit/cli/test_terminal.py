@@ -6,7 +6,7 @@ import click
 import pytest
 
 from slurmray import history
-from slurmray.cli.terminal import complete_job, paragraph
+from slurmray.cli.terminal import complete_job, list_row, paragraph
 
 
 def test_jobs_are_completed_by_id_and_name() -> None:
@@ -33,3 +33,20 @@ def test_a_paragraph_fits_the_terminal(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     paragraph("word " * 30)
     assert max(map(len, capsys.readouterr().out.splitlines())) in range(55, 61)
+
+
+def test_the_last_column_of_a_list_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program that reads the list gets one line for each row."""
+    monkeypatch.setenv("COLUMNS", "60")
+    text = "a-long-word " * 20 + "x" * 70
+    list_row("name  ", text)
+    assert capsys.readouterr().out == f"name  {text}\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    list_row(click.style("name", fg="red") + "  ", text)
+    first, *others = click.unstyle(capsys.readouterr().out).splitlines()
+    assert first.startswith("name  a-long-word a-long-word")
+    assert " ".join(line.strip() for line in [first[6:], *others]) == text
+    assert all(line.startswith(" " * 6 + "a-long-word") for line in others[:-1])
+    assert max(map(len, [first, *others[:-1]])) in range(48, 61)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from slurmray.cli.rendered import Rendered
 from slurmray.errors import SlurmError
 from slurmray.spec.job_spec import JobSpec
 
+from ..agent.test_command_runner import wait_until
 from .command_line import main
 
 
@@ -29,4 +33,11 @@ def test_a_cluster_that_nobody_uses_is_not_stalled(
     )
     assert main(["up", str(job)], capsys)[2] == "no Slurm here\n"
     (spec,) = seen
+    assert isinstance(spec.run, list)
+    with subprocess.Popen(spec.run, start_new_session=True) as child:
+        sleeping = Path(f"/proc/{child.pid}/task/{child.pid}/children")
+        wait_until(lambda: bool(sleeping.read_text()))  # it has its trap
+        child.terminate()
+        assert child.wait(60) == 0
+        os.killpg(child.pid, signal.SIGKILL)
     assert (spec.watch.stall, spec.watch.action, spec.preset) == (0, "report", None)

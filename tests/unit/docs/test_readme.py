@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[3]
 # They run in tests/cluster: test_rehearse.py, test_verbs.py and test_api.py.
 WITH_SLURM = (
     *("rehearse", "doctor", "check", "submit", "up", "list", "status", "report"),
-    *("logs", "attach", "dashboard", "why", "cancel", "clean", "mcp"),
+    *("logs", "fetch", "attach", "dashboard", "why", "cancel", "clean", "mcp"),
 )
 README = (ROOT / "README.md").read_text()
 CHINESE = (ROOT / "README.zh-CN.md").read_text()

@@ -95,6 +95,16 @@ def test_a_block_of_bash() -> None:
         ("requeue: 2", "1:10: requeue: expected `name: value` pairs, got '2', e.g. requeue: {max: 2}"),
         ("container: {mounts: /data}", "1:21: container.mounts: expected a list, got '/data', e.g. mounts: [/data, /scratch/me:/work]"),
         ("prepare: [python3 get.py]", "1:11: prepare, item 1: expected `name: value` pairs, got 'python3 get.py', e.g. prepare: [{name: data, run: python3 get.py}]"),
+        ("ray: {version: 2.52.1}", "1:7: ray.version: unknown field; Ray is that of the image, container.image"),
+        ("ray: {address: auto}", "1:7: ray.address: unknown field; the job starts a Ray cluster of its own, so leave it out"),
+        ("pip: [numpy]", "1:1: pip: unknown field, did you mean ray.runtime_env?"),
+        ("working_dir: .", "1:1: working_dir: unknown field, did you mean container.workdir?"),
+        ("container: {shm: 64g}", "1:13: container.shm: unknown field, did you mean container.shm_size?"),
+        ("container: my/image:1", "1:12: container: expected `name: value` pairs, got 'my/image:1', e.g. container: {image: my/image:1}"),
+        ("slurm: {partition: [gpu, cpu]}", "1:20: slurm.partition: expected text, got a list, e.g. partition: gpu,cpu"),
+        ("setup: [module load cuda]", "1:8: setup: expected text, got a list, e.g. setup: module load cuda && . venv/bin/activate"),
+        ("env: [A=1]", "1:6: env: expected `name: value` pairs, got a list, e.g. env: {NCCL_DEBUG: INFO}"),
+        ("watch: true", "1:8: watch: expected `name: value` pairs, got 'true', e.g. watch: {stall: 30m}"),
         ("command: [x]", "1:1: command: unknown field, did you mean run?"),
         ("modules: [cuda]", "1:1: modules: unknown field, did you mean setup: module load NAME?"),
         ("runtime: docker", "1:1: runtime: unknown field, did you mean container.runtime?"),
@@ -175,7 +185,6 @@ def test_a_block_of_bash() -> None:
         ("gpus: 8", "1:1: gpus: slurmray counts GPUs by node: use slurm.gpus_per_node"),
         ("container: {runtime: dokcer}", "1:22: container.runtime: expected auto, docker, podman, apptainer, singularity, pyxis or none, got 'dokcer'"),
         ("container: {build: {}}", "1:20: container.build.file: is required"),
-        ("env: [A=1]", "1:6: env: expected `name: value` pairs, got a list"),
         ("run: {a: b}", "1:6: run: expected a list of arguments or a text for bash, got a mapping"),
         ("run: [a, [b]]", "1:6: run: item 2: expected text, got a list"),
         ("- a", "1:1: expected `name: value` lines, e.g. `name: my-job`"),
@@ -509,6 +518,23 @@ def test_a_script_in_place_of_a_job_spec(tmp_path: Path, monkeypatch: pytest.Mon
         text = f"{name}: is a script, not a job spec; {fix}"
         with pytest.raises(SpecError, match=f"^{re.escape(text)}$"):
             load_plan(Path(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("train.py", "import ray\n"), ("train", "#!/usr/bin/env python3\n")]
+)
+def test_a_program_in_place_of_a_job_spec(name: str, content: str) -> None:
+    Path(name).write_text(content)
+    text = (
+        f"{name}: is a program, not a job spec; as the trainer's command it goes after --: -- python3 {name}"
+    )
+    with pytest.raises(SpecError, match=f"^{re.escape(text)}$"):
+        load_plan(Path(name))
+
+
+def test_a_field_that_is_like_no_other_gets_no_hint() -> None:
+    (line,) = mistakes("checkpoint: out")
+    assert line.startswith("job.yaml:1:1: checkpoint: unknown field; known here: name, "), "not checks"
 
 
 def test_the_file_itself() -> None:

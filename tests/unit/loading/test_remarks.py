@@ -25,11 +25,6 @@ def list_remarks(run: Any, nodes: int = 2, **fields: Any) -> list[str]:
         ("for i in 1; do\n  srun hostname; done", "run: `srun`: starts"),
         ("ray start --head; python x.py", "run: `ray start`: the job's Ray cluster runs already"),
         (["ray", "job", "submit", "--", "python", "x.py"], "run: `ray job submit`: set launch: ray-job"),
-        (
-            ["python3 train.py", "--lr", "1e-6"],
-            "run: 'python3 train.py' is one program's name; write one item",
-        ),
-        (["python3 train.py --lr 1"], "run: 'python3 train.py --lr 1' is one program's name; write one item"),
     ],
 )
 def test_commands_that_do_something_else(run: Any, remark: str) -> None:
@@ -73,15 +68,42 @@ def test_a_folder_of_the_log_that_does_not_exist(tmp_path: Path, monkeypatch: py
     def of(**slurm: str) -> list[str]:
         return remarks(plan_of(JobSpec(slurm={"nodes": 2, **slurm})))
 
-    assert of(output="logs/%j.out", error="%j.err") == of(output="%x/%j.out") == []
+    assert of(output="logs/%j.out", error="%j.err") == of(output="%N/%j.out") == of(output="%x-%j.out") == []
     text = "there is no folder my logs, so the job would have no log: mkdir -p 'my logs'"
     assert of(output="my logs/%j.out") == [f"slurm.output: {text}"]
     assert of(error="~/%j.err") == ["slurm.error: Slurm does not expand ~; write the path of the home folder"]
 
 
-@pytest.mark.parametrize("path", ["/opt/my tools/train", "./my tools/train"])
-def test_a_program_whose_path_has_blanks(path: str) -> None:
-    assert list_remarks([path, "x"]) == []
+def test_a_name_with_a_slash_in_the_path_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    slurm = {"output": "%x-%j.out"}
+    (line,) = list_remarks(None, name="Qwen/Qwen2.5-7B", slurm=slurm)
+    assert line.startswith("slurm.output: there is no folder Qwen, as %x is the name Qwen/Qwen2.5-7B, so")
+    assert line.endswith(": mkdir -p Qwen")
+    (tmp_path / "Qwen").mkdir()
+    assert list_remarks(None, name="Qwen/Qwen2.5-7B", slurm=slurm) == []
+
+
+@pytest.mark.parametrize("path", ["$HOME/%j.out", "logs/${USER}.out"])
+def test_variables_in_the_path_of_the_log(path: str) -> None:
+    variable = "$HOME" if "HOME" in path else "${USER}"
+    text = f"slurm.output: Slurm does not expand {variable}; write the path itself"
+    assert list_remarks(None, slurm={"output": path}) == [text]
+
+
+@pytest.mark.parametrize(
+    ("slurm", "text"),
+    [
+        ({"mem": "2000", "gpus_per_node": "8"}, "mem: 2000 is 2000 MB; 2000 GB are 2000G"),
+        ({"mem": "64"}, "mem: 64 is 64 MB; 64 GB are 64G"),
+        ({"mem_per_gpu": "100", "gpus_per_node": "8"}, "mem_per_gpu: 100 is 100 MB; 100 GB are 100G"),
+        ({"mem": "0", "gpus_per_node": "8"}, ""),
+        ({"mem": "1G", "gpus_per_node": "8"}, ""),
+        ({"mem": "2000"}, ""),
+    ],
+)
+def test_megabytes_that_may_be_meant_as_gigabytes(slurm: dict[str, str], text: str) -> None:
+    assert list_remarks(None, slurm=slurm) == ([f"slurm.{text}"] if text else [])
 
 
 def test_minutes_that_may_be_meant_as_hours() -> None:

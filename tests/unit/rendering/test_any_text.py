@@ -29,7 +29,11 @@ pytestmark = pytest.mark.usefixtures("frozen_agent")
 ONE_LINE = TEXTS.map(lambda text: text.replace("\n", " ")).filter(bool)
 SPECS = st.fixed_dictionaries(
     {
-        "run": st.lists(TEXTS, min_size=1, max_size=4) | TEXTS.filter(str.strip),
+        # A name with blanks and without a slash is refused, as a command written in one item.
+        "run": st.tuples(TEXTS.map("/{}".format), st.lists(TEXTS, max_size=3)).map(
+            lambda run: [run[0], *run[1]]
+        )
+        | TEXTS.filter(str.strip),
         "env": st.dictionaries(st.sampled_from(["A", "PATH", "_b1"]), TEXTS),
         "setup": TEXTS,
         "container": st.fixed_dictionaries(

@@ -71,6 +71,16 @@ def test_the_log_is_written_once_and_reasons_when_they_change(tmp_path: Path) ->
     ]
 
 
+def test_only_the_last_lines_of_the_log_so_far(tmp_path: Path) -> None:
+    lines = b"one\ntwo\n 1 %\r 2 %\n"
+    job = FakeJob(
+        tmp_path, [("RUNNING", "None", lines), ("RUNNING", "None", b"x\ny\n"), ("FAILED", "None", b"")]
+    )
+    written: list[bytes] = []
+    follow.follow(job, written.append, lambda _: None, last=2)
+    assert written == [b"two\n 1 %\r 2 %\n", b"x\ny\n"]
+
+
 def test_slurm_is_asked_at_once_when_the_job_has_recorded_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,7 +135,7 @@ def test_the_bars_of_the_chart() -> None:
     assert bars[-1][1] + bars[-1][2] == pytest.approx(begin + 90 * second / 4.001, rel=0.01)
     assert "gpu-2: agent 1.0 s, checks 2.0 s, image 3.0 s, container 4.0 s, not ready" in page.text
     (last,) = [row for row in page.rows("step", "what happens") if row[0] == "ray"]
-    assert last[2:] == ["1/2", "5.0 s", "5.0 s", "gpu-1missing: gpu-2"]
+    assert last[2:] == ["1/2", "5.0 s", "5.0 s", "gpu-1not done: gpu-2"]
 
 
 def test_many_nodes() -> None:

@@ -620,9 +620,11 @@ def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
     """Slurm 22.05's message; there is no sacct. The log is where Slurm writes it by default, or unknown."""
     scontrol(tmp_path, monkeypatch, FORGOTTEN, FORGOTTEN)
     job = slurmray.Job(7, folder=tmp_path)
-    with pytest.raises(SlurmError, match="in Python give Job folder"):
+    with pytest.raises(SlurmError, match="check the number, or run this in the folder"):
         job.state()
-    with pytest.raises(UsageError, match=r"slurm-7\.out: no such file: .* in Python give Job folder"):
+    with pytest.raises(
+        UsageError, match=r"slurm-7\.out: no such file: .* in the folder in which it was submitted"
+    ):
         job.logs()
     for name, code in (("7-9", 71), ("7-10", 0), ("7-11.old", 5)):
         (tmp_path / "slurmray-runs" / name).mkdir(parents=True)

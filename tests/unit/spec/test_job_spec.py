@@ -28,6 +28,18 @@ def test_defaults() -> None:
     assert list(job.slurm.given()) == [("nodes", "1")]
 
 
+@pytest.mark.parametrize("name", ["python3 train.py", "python3 /data/train.py --lr 1", "my-trainer --lr 1"])
+def test_a_command_in_one_item(name: str) -> None:
+    text = f"{name!r} is one program's name; write one item per argument, or a text for bash"
+    assert refusal(run=[name, "--seed", "1"]) == f"run: {text}"
+    assert refusal(prepare=[{"name": "data", "run": [name]}]) == f"prepare, item 1, run: {text}"
+
+
+@pytest.mark.parametrize("path", ["/opt/my tools/train", "./my tools/train", "my tools/train", "python3"])
+def test_a_program_whose_path_may_have_blanks(path: str) -> None:
+    assert spec(run=[path, "a b"]).run == [path, "a b"]
+
+
 def test_null_means_not_set() -> None:
     assert spec(name=None, slurm=None, container={"image": None}, run=None) == spec()
 

@@ -66,8 +66,9 @@ def test_a_container_and_a_folder(tmp_path: Path, labels: str, squeue: str, is_r
     assert requests(node) == [["--all", "--noheader", "--jobs=7", "--format=%A %t"]]
     assert calls(node) == (["rm --force --volumes ID"] if is_removed else [])
     assert (tmp_path / "temp/ray-7-0-0a1b2c").exists() != is_removed
-    message = "leftovers removed slurmray-7-0-node1 of an ended job from node1"
-    assert node.phases == ([message] if is_removed else [])
+    container = "leftovers removed slurmray-7-0-node1 of an ended job from node1"
+    folder = "leftovers removed 1 folder of ended jobs from node1"
+    assert node.phases == ([container, folder] if is_removed else [])
 
 
 def test_one_request_for_all_jobs(tmp_path: Path) -> None:

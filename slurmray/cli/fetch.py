@@ -1,0 +1,43 @@
+"""`slurmray fetch`: copies a job's files from the host on which it was submitted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from slurmray.cli.terminal import complete_job, job_argument, show
+from slurmray.errors import UsageError
+from slurmray.slurm.host import SshHost
+
+
+@click.command()
+@click.argument("job", shell_complete=complete_job)
+@click.argument("paths", nargs=-1, metavar="[PATH ...]")
+def fetch(*, job: str, paths: tuple[str, ...]) -> None:
+    """Copy a job's log and run directories from the cluster to the current folder, and each PATH.
+
+    For jobs that were submitted through `host` in a profile. JOB is an id or a name. PATH is a file or folder
+    there, relative to the folder from which the job was submitted, and gets the same path here. One from
+    elsewhere gets its name. It needs rsync on both sides. Files that are newer here stay as they are.
+
+    \b
+    Examples:
+      slurmray fetch 1234
+      slurmray fetch verl checkpoints /scratch/me/outputs
+    """
+    found, run = job_argument(job)
+    host, submitted_from = found.host, Path(run.folder)
+    if not isinstance(host, SshHost):
+        raise UsageError(f"job {found.id}: was submitted here, so its files are here")
+    given = (os.path.normpath(submitted_from / host.expand(path)) for path in paths)
+    places = [*found.files(), *map(Path, given)]
+    if not places:
+        raise UsageError(f"job {found.id}: has no files yet; slurmray status {found.id} shows why")
+    files = []
+    for place in places:
+        folder = submitted_from if place.is_relative_to(submitted_from) else place.parent
+        files.append((folder, str(place.relative_to(folder))))
+    host.fetch(files, Path.cwd())
+    show(f"copied from {host.name}: {', '.join(path for _, path in files)}", err=True)
