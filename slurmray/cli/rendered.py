@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from slurmray.agent.controller.sweep import combinations
 from slurmray.agent.job_log import counted
 from slurmray.cli.flags import PROFILE
 from slurmray.cli.targets import TARGETS, Target
@@ -86,7 +87,8 @@ class Rendered(NamedTuple):
         """The resources of the job, in one line."""
         spec = self.spec
         nodes = spec.slurm.node_count
-        parts = [counted(nodes, "node")]
+        tasks = f"{counted(len(combinations(spec.sweep)), 'task')} of " if spec.sweep else ""
+        parts = [tasks + counted(nodes, "node")]
         if self.plan.fewer_nodes:
             parts.append(f"at least {min(self.plan.fewer_nodes)}")
         if spec.spare_nodes:

@@ -44,7 +44,7 @@ def report(*, job: str | None, output: Path | None) -> None:
     if output == _STDOUT:
         click.echo(page, nl=False)
         return
-    path = output or Path(f"slurmray-{chosen_job.id}.html")
+    path = output or Path(f"slurmray-{chosen_job.name}.html")
     write_files({path: page}, _refuse_overwriting, is_private=True)  # it has the commands of the job spec
     click.echo(f"wrote {path}", err=True)
 

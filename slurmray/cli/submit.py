@@ -31,7 +31,11 @@ INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
     is_flag=True,
     help="Show the job's log until it ends, and return its exit code.",
 )
-@click.option("--after", metavar="JOB", help="Start when this job, an id or a name, has exited with 0.")
+@click.option(
+    "--after",
+    metavar="JOB",
+    help="Start when this job, an id or a name, has exited with 0. Slurm cancels it if that ends otherwise.",
+)
 @click.option(
     "--exclude-bad",
     is_flag=True,
@@ -77,9 +81,11 @@ def submit(
     if is_followed and is_json:
         raise UsageError("slurmray submit: --follow prints the job's log, so leave --json out")
     rendered = render_job(job, given(settings, flags), trainer)
+    if is_followed and rendered.spec.sweep:
+        raise UsageError("--follow: each task of a sweep has its own log; leave it out")
     spec, host = rendered.spec, rendered.host
     options = dict(spec.slurm.given())
-    if options.get("array"):
+    if options.get("array") and not spec.sweep:
         raise UsageError("slurm.array makes several jobs: render the script, and submit it with sbatch")
     arguments = []
     if after is not None:
@@ -88,7 +94,7 @@ def submit(
         earlier_job = job_argument(after)[0]
         if earlier_job.host is not host:
             raise UsageError(f"--after {after}: was submitted on {earlier_job.host.name or 'this host'}")
-        arguments = [f"--dependency=afterok:{earlier_job.id}"]
+        arguments = [f"--dependency=afterok:{earlier_job.name}", "--kill-on-invalid-dep=yes"]
     if exclude_bad:
         arguments += _exclude_bad(rendered)
     if not dry_run:
@@ -109,7 +115,8 @@ def submit(
     click.echo(f"submitted job {submitted.id}{place}, {spec.name}: {rendered.summary}", err=is_followed)
     if is_followed:
         return follow_job(submitted)
-    click.echo(f"follow it with: slurmray logs -f {submitted.id}", err=True)
+    follow = f"status {submitted.id}" if spec.sweep else f"logs -f {submitted.id}"
+    click.echo(f"follow it with: slurmray {follow}", err=True)
     return 0
 
 
@@ -132,6 +139,8 @@ def _exclude_bad(rendered: Rendered) -> list[str]:
         raise UsageError(
             f"--exclude-bad: no job named {name!r} was submitted from {folder} yet; leave it out"
         )
+    if run.sweep:
+        raise UsageError(f"--exclude-bad: job {run.id} is a sweep; name the nodes of its tasks in --exclude")
     reasons: dict[str, list[str]] = {}
     for node, why in job_of(run).bad_nodes().items():
         reasons.setdefault(" ".join(why.split())[:_LONGEST_REASON], []).append(node)
@@ -165,21 +174,21 @@ def follow_job(job: Job, is_enough: Callable[[Sequence[Event]], bool] = lambda _
         return _ask_to_cancel(job)
     if end is None:
         return None
-    click.echo(f"job {job.id}: {end.state}", err=True)
+    click.echo(f"job {job.name}: {end.state}", err=True)
     return end.shell_code
 
 
 def _ask_to_cancel(job: Job) -> int:
     click.echo("", err=True)
     try:
-        is_wanted = sys.stdin.isatty() and click.confirm(f"Cancel job {job.id}?", err=True)
+        is_wanted = sys.stdin.isatty() and click.confirm(f"Cancel job {job.name}?", err=True)
     except click.Abort:  # Ctrl-C again
         is_wanted = False
     if is_wanted:
         from slurmray.cli.cancel import cancel_job
 
         cancel_job(job)
-        click.echo(f"cancelled job {job.id}", err=True)
+        click.echo(f"cancelled job {job.name}", err=True)
     else:
-        click.echo(f"job {job.id} goes on; cancel it with: slurmray cancel {job.id}", err=True)
+        click.echo(f"job {job.name} goes on; cancel it with: slurmray cancel {job.name}", err=True)
     return INTERRUPTED

@@ -26,7 +26,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of run directories: of job 7 two attempts, of 8 one that is young, of 9 one that runs."""
     (tmp_path / "bin").mkdir()
     squeue = tmp_path / "bin/squeue"
-    squeue.write_text("#!/bin/sh\necho 9 RUNNING; echo 7 COMPLETED\n")
+    squeue.write_text("#!/bin/sh\necho '9|9|RUNNING|None|(null)'; echo '7|7|COMPLETED|None|(null)'\n")
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     runs = tmp_path / "runs"
@@ -85,7 +85,7 @@ def test_a_dry_run_removes_no_empty_folder(runs: Path, capsys: pytest.CaptureFix
 def test_a_job_that_waits_for_another_attempt_keeps_its_run_directories(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str
 ) -> None:
-    (tmp_path / "bin/squeue").write_text(f"#!/bin/sh\necho 7 {state}\n")
+    (tmp_path / "bin/squeue").write_text(f"#!/bin/sh\necho '7|7|{state}|None|(null)'\n")
     assert main(["clean", "--yes", "--older-than=0"], capsys)[0] == 0
     assert names(runs) == ["10-0", "7-0", "7-1", "7-x", "70-0"]
 

@@ -387,12 +387,12 @@ def test_damaged_lines_of_the_history() -> None:
 
 @pytest.mark.attack("values of other types in the user's list of jobs", inputs=12)
 def test_damaged_lines_about_a_cancelled_job() -> None:
-    history.remember_cancel(7, None, None, 5.0)
+    history.remember_cancel(7, None, None, None, 5.0)
     times = [json.dumps(time) for time in ("x", None, [1], -1, 1e300, float("inf"), float("nan"))]
     lines = [f'{{"cancelled": 7, "cluster": null, "host": null, "time": {time}}}' for time in times]
     with history.path().open("a") as file:
         file.write("\n".join([*lines, "[" * 100_000, "5", "[]", "{}", '{"id":']) + "\n")
-    assert history.cancelled_at(7, None, None) == 5.0
+    assert history.cancelled_at(7, None, None, None) == 5.0
 
 
 @pytest.mark.attack("a damaged events.jsonl", inputs=3)

@@ -112,10 +112,10 @@ def test_cancelled_with_slurmray(case: Case) -> None:
     """Only the last job of this number, on this cluster."""
     case.slurm(CANCELLED)
     then = time.mktime((2026, 11, 26, 10, 31, 0, 0, 0, -1))
-    history.remember_cancel(7, "c2", None, then)
-    history.remember_cancel(8, None, None, then)
+    history.remember_cancel(7, None, "c2", None, then)
+    history.remember_cancel(8, None, None, None, then)
     assert "by you or an administrator" in case.ask()
-    history.remember_cancel(7, None, None, then)
+    history.remember_cancel(7, None, None, None, then)
     assert (
         case.ask() == "job 7, mine: CANCELLED by you, with slurmray, at 2026-11-26 10:31. It had not started"
     )

@@ -55,7 +55,7 @@ VALUES: dict[syntax.Kind, str | bool | None] = {
     "optional": None,
     "time": "8642015",
     "size": "8642016G",
-    "array": "8642018",
+    "array": "%8642018",
 }
 # A value for every field. None occurs in the templates.
 MARKED: dict[str, Any] = {
@@ -128,6 +128,7 @@ MARKED: dict[str, Any] = {
         {"name": "zmark-b", "run": "Zmark-service", "image": "Zmark.io/zmark"},
     ],
     "run": ["Zmark-run"],
+    "sweep": {"Zmark_parameter": ["Zmark-value-a", "8642020"]},
     "launch": "ray-job",
     "checks": {"paths": ["Zmark-path"], "same_commit": "Zmark-commit"},
     "preflight": "warn",
