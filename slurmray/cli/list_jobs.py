@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import click
 
 from slurmray import history
-from slurmray.agent.controller.sweep import combinations, describe
 from slurmray.agent.paths import USAGE
+from slurmray.agent.sweep import combinations, describe
 from slurmray.cli.terminal import REFRESH, check_watch, print_json, printable, show
 from slurmray.diagnosis import pending
 from slurmray.errors import SlurmError

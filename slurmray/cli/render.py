@@ -130,7 +130,7 @@ def _render_all(
 
 def _report(path: Path, rendered: Rendered, previous: str) -> None:
     """Print what was written, hints about the job, and how to submit it. previous: see _recorded_job_file."""
-    from slurmray.agent.controller.sweep import combinations, describe
+    from slurmray.agent.sweep import combinations, describe
     from slurmray.cli.rendered import path_from_here
     from slurmray.cli.terminal import show
 

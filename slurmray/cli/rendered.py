@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from slurmray.agent.controller.sweep import combinations
 from slurmray.agent.job_log import counted
+from slurmray.agent.sweep import combinations
 from slurmray.cli.flags import PROFILE
 from slurmray.cli.targets import TARGETS, Target
 from slurmray.errors import UsageError

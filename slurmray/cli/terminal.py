@@ -19,8 +19,8 @@ from typing import Any
 import click
 
 from slurmray import history
-from slurmray.agent.controller.sweep import describe
 from slurmray.agent.job_log import counted
+from slurmray.agent.sweep import describe
 from slurmray.cli.flags import completion
 from slurmray.errors import UsageError
 from slurmray.slurm.states import FINAL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from slurmray.agent.controller.sweep import combinations
+from slurmray.agent.sweep import combinations
 from slurmray.slurm import syntax
 from slurmray.spec.job_spec import JobSpec
 

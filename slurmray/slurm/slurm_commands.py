@@ -52,8 +52,9 @@ def output(
     may_be_unknown: it is about a job that Slurm may not know.
     """
     result = call(argv, host=host, variables=variables)
-    unknown = may_be_unknown and re.search(r"Invalid job id|\bJob \S+ not found", result.stderr)
-    if result.returncode != 0 and not unknown:
+    # Of a task that scontrol does not know, Slurm 24.11 and older write that to standard output.
+    unknown = re.search(r"Invalid job id|\bJob \d+_\d+ not found", result.stderr + result.stdout)
+    if result.returncode != 0 and not (may_be_unknown and unknown):
         raise failure(argv, result.stderr)
     return result.stdout
 

@@ -92,7 +92,6 @@ class Job:
             raise UsageError(f"Job: expected the number of a task, for example 0, got {task!r}")
         self.id = id
         self.task = task
-        self.name = str(id) if task is None else f"{id}_{task}"  # for Slurm's commands, and in names of files
         self.cluster = cluster
         self._cluster_option = slurm_commands.cluster_option(cluster)
         self.host = get_host(host)
@@ -106,6 +105,11 @@ class Job:
 
     def __repr__(self) -> str:
         return f"Job({self.id})" if self.task is None else f"Job({self.id}, task={self.task})"
+
+    @property
+    def name(self) -> str:
+        """The job for Slurm's commands, and in names of files: its id, or ARRAY_TASK."""
+        return str(self.id) if self.task is None else f"{self.id}_{self.task}"
 
     @cached_property
     def sweep(self) -> Mapping[str, Sequence[str]]:
@@ -438,7 +442,8 @@ class Job:
         slurm_commands.output(self._argv("scancel", self.name), host=self.host)
         if not now:
             return False
-        jobs = [task.job for task in self.tasks() if task.state not in FINAL] if self.is_array() else [self]
+        known = (*FINAL, "PENDING")
+        jobs = [task.job for task in self.tasks() if task.state not in known] if self.is_array() else [self]
         ended = [job._end_grace_period() for job in jobs]
         return all(ended)
 
@@ -542,7 +547,7 @@ class Job:
         self._shown = slurm_commands.output(argv, host=self.host, variables=variables, may_be_unknown=True)
         record = parse_job(self._shown)
         if self.task is None and not self._is_array(record) and "ArrayTaskId" in record:
-            self.name = f"{record['ArrayJobId']}_{record['ArrayTaskId']}"  # a task by its own id
+            self.id, self.task = int(record["ArrayJobId"]), int(record["ArrayTaskId"])  # by its own id
         if record:
             self._folder = Path(record["WorkDir"])
             paths = (record.get("StdOut"), record.get("StdErr"))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from slurmray.agent.controller.sweep import combinations
+from slurmray.agent.sweep import combinations
 from slurmray.diagnosis import pending
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.run_directories import last_attempts

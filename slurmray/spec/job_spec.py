@@ -275,8 +275,8 @@ class JobSpec(Model):
     sweep: dict[EnvName, list[Line]] = Field(default={}, validate_default=True)
     """Parameters with their values, e.g. `{lr: [1e-6, 5e-6]}`: a task of a job array for each combination.
 
-    The trainer has the value of each in an environment variable of that name, `$lr` in a text for bash. At
-    most 1,000 tasks; `slurm.array: "%4"` lets 4 run at a time. See docs/guides/sweeps.md.
+    `$lr` in `run` is its value; the trainer, prepare steps and services also have it as an environment
+    variable. At most 1,000 tasks; `slurm.array: "%4"` lets 4 run at a time. See docs/guides/sweeps.md.
     """
     launch: Literal["exec", "ray-job"] = Field(default="exec", validate_default=True)
     """exec: the trainer is a process in the head node's container. ray-job: a job of Ray's job API."""

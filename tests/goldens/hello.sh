@@ -80,6 +80,7 @@
   "network": {"interface": "", "subnet": "", "family": "auto"},
   "env": {},
   "env_from_submitter": [],
+  "sweep": {},
   "env_file": "",
   "node_env": "",
   "preset_env": {},
@@ -227,5 +228,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-110 files of slurmray/agent
+111 files of slurmray/agent
 AGENT

@@ -70,7 +70,7 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
     name_for_commands = _name_for_commands(number, record)
     variables = {name: env[name] for name in settings["env_from_submitter"]}
     if settings["sweep"]:
-        from . import sweep
+        from .. import sweep
 
         values = sweep.choose(settings["sweep"], name_for_commands)
         log.write("task %s: %s" % (name_for_commands, sweep.describe(values)))

@@ -215,6 +215,7 @@ SETTINGS: dict[str, Any] = {
     "network": {"interface": "", "family": "auto"},
     "env": {},
     "env_from_submitter": [],
+    "sweep": {},
     "env_file": "",
     "node_env": "",
     "preset_env": {},

@@ -67,6 +67,8 @@ MARKED: dict[str, Any] = {
             for name, option in syntax.OPTIONS.items()
             if name not in ("mem-per-cpu", "mem-per-gpu", "cpus-per-gpu")  # others exclude them
         },
+        "output": "Zmark-output-%A_%a",
+        "error": "Zmark-error-%A_%a",
         "exclusive": "topo",
         "nodes": 18642,
         "cpus_per_task": 8642002,

@@ -197,7 +197,7 @@ def test_attach_argv_of_a_component_and_a_task(
     running: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "runs/5_2-1").symlink_to(running.parent)
-    monkeypatch.setenv("MORE", "ArrayJobId=5 ArrayTaskId=2")
+    monkeypatch.setenv("MORE", "JobId=7 ArrayJobId=5 ArrayTaskId=2")
     assert "--jobid=5_2" in job().attach_argv()
     nodes = "*hostnames*a*) echo gpu-1; exit;; *hostnames*b*) echo gpu-2; exit;;"
     fields = "JobState=RUNNING Restarts=1"

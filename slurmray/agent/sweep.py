@@ -1,12 +1,14 @@
 """The tasks of a sweep: each combination of the parameters' values is a task of the job's array."""
 
 import itertools
+import re
 
-from ..job_errors import JobError
+from . import paths
+from .job_errors import JobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Sequence
+    from typing import Dict, List, Mapping, Match, Sequence
 
 
 def combinations(sweep: "Mapping[str, Sequence[str]]") -> "List[Dict[str, str]]":
@@ -29,3 +31,14 @@ def choose(sweep: "Mapping[str, Sequence[str]]", name: str) -> "Dict[str, str]":
         )
         raise JobError("config", message % (name, len(rows), len(rows) - 1))
     return rows[int(task)]
+
+
+def fill_in(command: "List[str]", values: "Mapping[str, str]") -> "List[str]":
+    """Replace $NAME and ${NAME} of parameters in the arguments of a command; but a shell does that itself."""
+    if re.match(r"(?:\S*/)?(?:ba|da|z)?sh -[a-z]*c$", " ".join(command[:2])):
+        return command
+
+    def value(match: "Match[str]") -> str:
+        return values.get(match.group(1) or match.group(2), match.group())
+
+    return [re.sub(paths.VARIABLE, value, argument) for argument in command]
