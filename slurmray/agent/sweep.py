@@ -1,6 +1,5 @@
 """The tasks of a sweep: each combination of the parameters' values is a task of the job's array."""
 
-import itertools
 import re
 
 from . import paths
@@ -11,9 +10,21 @@ if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Match, Sequence
 
 
-def combinations(sweep: "Mapping[str, Sequence[str]]") -> "List[Dict[str, str]]":
-    """The values of each task, in the order of SLURM_ARRAY_TASK_ID. The last parameter varies fastest."""
-    return [dict(zip(sweep, values)) for values in itertools.product(*sweep.values())]
+def count(sweep: "Mapping[str, Sequence[str]]") -> int:
+    """The number of combinations; 0 without a sweep."""
+    number = int(bool(sweep))
+    for values in sweep.values():
+        number *= len(values)
+    return number
+
+
+def combination(sweep: "Mapping[str, Sequence[str]]", task: int) -> "Dict[str, str]":
+    """The values of a task. task: SLURM_ARRAY_TASK_ID; the last parameter varies fastest. {}: it has none."""
+    values, rest = {}, task
+    for name in reversed(list(sweep)):
+        rest, place = divmod(rest, len(sweep[name]))
+        values[name] = sweep[name][place]
+    return {} if rest else {name: values[name] for name in sweep}
 
 
 def describe(values: "Mapping[str, str]") -> str:
@@ -23,14 +34,14 @@ def describe(values: "Mapping[str, str]") -> str:
 
 def choose(sweep: "Mapping[str, Sequence[str]]", name: str) -> "Dict[str, str]":
     """The values of a task. name: ARRAY_TASK. JobError for a job that is no task of the sweep."""
-    rows = combinations(sweep)
     _, is_task, task = name.partition("_")
-    if not is_task or int(task) >= len(rows):
+    values = combination(sweep, int(task)) if is_task else {}
+    if not values:
         message = (
             "%s is no task of the sweep, which has %d: submit the script with --array=0-%d or a part of it"
         )
-        raise JobError("config", message % (name, len(rows), len(rows) - 1))
-    return rows[int(task)]
+        raise JobError("config", message % (name, count(sweep), count(sweep) - 1))
+    return values
 
 
 def fill_in(command: "List[str]", values: "Mapping[str, str]") -> "List[str]":

@@ -11,7 +11,7 @@ import click
 
 from slurmray import history
 from slurmray.agent.paths import USAGE
-from slurmray.agent.sweep import combinations, describe
+from slurmray.agent.sweep import combination, count, describe
 from slurmray.cli.terminal import REFRESH, check_watch, print_json, printable, show
 from slurmray.diagnosis import pending
 from slurmray.errors import SlurmError
@@ -91,7 +91,7 @@ def _names(run: history.Run, queue: _Queue) -> list[str]:
     known = [name for name in queue if name.startswith(f"{run.id}_")]
     if any("[" in name for name in known):
         return known
-    return [f"{run.id}_{number}" for number in range(len(combinations(run.sweep)))]
+    return [f"{run.id}_{number}" for number in range(count(run.sweep))]
 
 
 def _show(rows: list[dict[str, Any]], *, with_ended: bool, is_json: bool) -> None:
@@ -175,5 +175,5 @@ def _row(listed: _Listed, record: _Record) -> dict[str, Any]:
         phase = pending.explain(*queued)
     busy = mean_utilization(record.usage) if record.usage and state == "RUNNING" else None
     task = listed.name.partition("_")[2]
-    sweep = combinations(run.sweep or {})[int(task)] if task.isdecimal() else {}
+    sweep = combination(run.sweep or {}, int(task)) if task.isdecimal() else {}
     return {**run._asdict(), "job": listed.name, "sweep": sweep, "state": state, "phase": phase, "busy": busy}

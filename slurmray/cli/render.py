@@ -130,7 +130,7 @@ def _render_all(
 
 def _report(path: Path, rendered: Rendered, previous: str) -> None:
     """Print what was written, hints about the job, and how to submit it. previous: see _recorded_job_file."""
-    from slurmray.agent.sweep import combinations, describe
+    from slurmray.agent.sweep import combination, count, describe
     from slurmray.cli.rendered import path_from_here
     from slurmray.cli.terminal import show
 
@@ -138,11 +138,11 @@ def _report(path: Path, rendered: Rendered, previous: str) -> None:
         rendered.show_remarks()
         return
     click.echo(f"wrote {path}: {rendered.summary}", err=True)
-    tasks = combinations(rendered.spec.sweep) if rendered.spec.sweep else []
-    for number, values in enumerate(tasks[:_TASKS_SHOWN]):
-        show(f"  task {number}: {describe(values)}", err=True)
-    if len(tasks) > _TASKS_SHOWN:
-        click.echo(f"  and {len(tasks) - _TASKS_SHOWN} more", err=True)
+    sweep = rendered.spec.sweep
+    for number in range(min(count(sweep), _TASKS_SHOWN)):
+        show(f"  task {number}: {describe(combination(sweep, number))}", err=True)
+    if count(sweep) > _TASKS_SHOWN:
+        click.echo(f"  and {count(sweep) - _TASKS_SHOWN} more", err=True)
     rendered.show_remarks()
     if previous and previous != (rendered.file and path_from_here(rendered.file)):
         show(f"{path} was the script of {previous} before; with -o FILE both are kept", err=True)

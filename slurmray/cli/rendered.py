@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from slurmray.agent.job_log import counted
-from slurmray.agent.sweep import combinations
+from slurmray.agent.sweep import count
 from slurmray.cli.flags import PROFILE
 from slurmray.cli.targets import TARGETS, Target
 from slurmray.errors import UsageError
@@ -87,7 +87,7 @@ class Rendered(NamedTuple):
         """The resources of the job, in one line."""
         spec = self.spec
         nodes = spec.slurm.node_count
-        tasks = f"{counted(len(combinations(spec.sweep)), 'task')} of " if spec.sweep else ""
+        tasks = f"{counted(count(spec.sweep), 'task')} of " if spec.sweep else ""
         parts = [tasks + counted(nodes, "node")]
         if self.plan.fewer_nodes:
             parts.append(f"at least {min(self.plan.fewer_nodes)}")

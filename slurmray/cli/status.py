@@ -11,6 +11,7 @@ import click
 
 from slurmray.agent.controller.host_list import host_list
 from slurmray.agent.job_log import counted
+from slurmray.agent.sweep import describe
 from slurmray.cli.terminal import complete_job
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
       slurmray status verl --watch
       slurmray status 1234 --json | jq -r .phase
     """
-    from slurmray.cli.terminal import REFRESH, check_watch, job_argument, print_json, show_tasks
+    from slurmray.cli.terminal import REFRESH, check_watch, job_argument, print_json, show, show_tasks
     from slurmray.errors import SlurmrayError
     from slurmray.slurm.states import FINAL
 
@@ -63,6 +64,8 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
         else:
             if watch:
                 click.clear()
+            if chosen_job.parameters:
+                show(describe(chosen_job.parameters))
             for line in _lines(snapshot, chosen_job.host.name, is_remembered=run.nodes > 0):
                 click.echo(line)
             if snapshot.usage:

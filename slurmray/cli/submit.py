@@ -75,7 +75,7 @@ def submit(
       slurmray submit job.yaml --test-only
     """
     from slurmray.cli.rendered import given, render_job
-    from slurmray.cli.terminal import job_argument, print_json, show
+    from slurmray.cli.terminal import print_json, show
     from slurmray.slurm import slurm_commands
 
     if is_followed and is_json:
@@ -84,17 +84,11 @@ def submit(
     if is_followed and rendered.spec.sweep:
         raise UsageError("--follow: each task of a sweep has its own log; leave it out")
     spec, host = rendered.spec, rendered.host
-    options = dict(spec.slurm.given())
-    if options.get("array") and not spec.sweep:
+    if dict(spec.slurm.given()).get("array") and not spec.sweep:
         raise UsageError("slurm.array makes several jobs: render the script, and submit it with sbatch")
     arguments = []
     if after is not None:
-        if "dependency" in options:
-            raise UsageError("--after and slurm.dependency are both set; use one of them")
-        earlier_job = job_argument(after)[0]
-        if earlier_job.host is not host:
-            raise UsageError(f"--after {after}: was submitted on {earlier_job.host.name or 'this host'}")
-        arguments = [f"--dependency=afterok:{earlier_job.name}", "--kill-on-invalid-dep=yes"]
+        arguments = _wait_for(after, rendered)
     if exclude_bad:
         arguments += _exclude_bad(rendered)
     if not dry_run:
@@ -118,6 +112,20 @@ def submit(
     follow = f"status {submitted.id}" if spec.sweep else f"logs -f {submitted.id}"
     click.echo(f"follow it with: slurmray {follow}", err=True)
     return 0
+
+
+def _wait_for(after: str, rendered: Rendered) -> list[str]:
+    """Return sbatch's options for a job that starts when another one has exited with 0."""
+    from slurmray.cli.terminal import job_argument
+
+    options = dict(rendered.spec.slurm.given())
+    if "dependency" in options:
+        raise UsageError("--after and slurm.dependency are both set; use one of them")
+    earlier_job = job_argument(after)[0]
+    if earlier_job.host is not rendered.host:
+        raise UsageError(f"--after {after}: was submitted on {earlier_job.host.name or 'this host'}")
+    kill = [] if "kill-on-invalid-dep" in options else ["--kill-on-invalid-dep=yes"]  # or it waits for ever
+    return [f"--dependency=afterok:{earlier_job.name}", *kill]
 
 
 def _exclude_bad(rendered: Rendered) -> list[str]:

@@ -15,13 +15,8 @@ if TYPE_CHECKING:
 
 # In place of the trainer. It exits with 0 at the time limit, whatever stop.signal is.
 _WAIT = "trap 'exit 0' HUP INT QUIT TERM USR1 USR2; while :; do sleep 3600 & wait $!; done"
-_TRAINER_ONLY = (
-    "preset",
-    "launch",
-    "ray.runtime_env",
-    "sweep",
-    "slurm.array",
-)  # fields that go with a trainer
+# Fields that go with a trainer.
+_TRAINER_ONLY = ("preset", "launch", "ray.runtime_env", "sweep", "slurm.array")
 _MAY_IDLE = (("watch.action", "report"), ("watch.stall", "0"))  # while nobody uses it
 
 

@@ -173,10 +173,8 @@ def _canceller(job: Job, status: Status, log: str, *, is_head_lost: bool) -> str
         return f"by you, with slurmray, at {clock(when)}"
     when_stopped, reason = stopped_at(log)
     at = f" at {when_stopped.replace('T', ' ')[:16]}" if when_stopped else ""
-    if (
-        reason := reason.lower() or status.reason
-    ):  # of a job whose state Slurm has forgotten, or never started
-        return f"by Slurm{at}: {reason}"
+    if reason or status.reason:  # Slurm has forgotten the job's state, or it has never started
+        return f"by Slurm{at}: {reason.lower() or status.reason}"
     if is_head_lost:
         return f"by slurmray on another node{at}, after the loss of the head node"
     if known := job.cancelled_by():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from slurmray.agent.sweep import combinations
+from slurmray.agent.sweep import count
 from slurmray.slurm import syntax
 from slurmray.spec.job_spec import JobSpec
 
@@ -18,7 +18,7 @@ def make_directives(spec: JobSpec) -> list[str]:
     if spec.sweep:
         limit = dict(options).get("array") or ""
         options = [option for option in options if option[0] != "array"]
-        options.append(("array", f"0-{len(combinations(spec.sweep)) - 1}{limit}"))
+        options.append(("array", f"0-{count(spec.sweep) - 1}{limit}"))
     given = dict(options)
     if "dependency" in given and "kill-on-invalid-dep" not in given:  # else the job waits for ever
         options.append(("kill-on-invalid-dep", "yes"))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from slurmray.agent.container.head import dashboard_host
 from slurmray.agent.paths import CANCEL_NOW, SAMPLES, USAGE
 from slurmray.agent.script_parts import read_settings
+from slurmray.agent.sweep import combination
 from slurmray.errors import SlurmError, SlurmrayError, UsageError
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.attach_step import Place, attach_argv
@@ -122,6 +123,11 @@ class Job:
             return {}
         return found if is_sweep(found) else {}
 
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """The values of the sweep's parameters in this task; {} if it is none, or they are not known."""
+        return {} if self.task is None else combination(self.sweep, self.task)
+
     def is_array(self) -> bool:
         """Whether it is an array, of which each task is a job: see `tasks`. SlurmError as for `state`."""
         if self.task is not None:
@@ -144,7 +150,7 @@ class Job:
         return list_tasks(self, self._runs, self._make_task, has_all=bool(self._sweep))
 
     def _make_task(self, number: int) -> Job:
-        places: dict[str, Any] = {"folder": self._folder, "run_dir": self._run_dir, "sweep": self._sweep}
+        places: dict[str, Any] = {"folder": self._folder, "run_dir": self._run_dir, "sweep": self.sweep}
         return Job(self.id, task=number, cluster=self.cluster, host=self.host.name, **places)
 
     def state(self) -> str:

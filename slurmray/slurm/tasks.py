@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from slurmray.agent.sweep import combinations
+from slurmray.agent.sweep import count
 from slurmray.diagnosis import pending
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.run_directories import last_attempts
@@ -43,10 +43,9 @@ def list_tasks(job: Job, runs: Path, make_job: Callable[[int], Job], *, has_all:
     runs: the folder of their run directories. make_job: returns a task as a job. has_all: whether the array
     has all tasks of the sweep.
     """
-    rows = combinations(job.sweep) if job.sweep else []
     queued = slurm_commands.squeue_tasks(job.id, job.host, job.cluster)
     events = _read_events(job, runs)
-    names = {f"{job.id}_{number}" for number in range(len(rows))} if has_all else set[str]()
+    names = {f"{job.id}_{number}" for number in range(count(job.sweep))} if has_all else set[str]()
     accounted = _account(job) if not queued or names - queued.keys() else {}
     numbers = sorted(map(_number_of, {*names, *queued, *events, *accounted}))
     tasks = []
@@ -58,8 +57,8 @@ def list_tasks(job: Job, runs: Path, make_job: Callable[[int], Job], *, has_all:
         last = next(
             (event["text"] for event in reversed(events.get(name, [])) if event["event"] == "end"), ""
         )
-        parameters = rows[number] if number < len(rows) else {}
-        tasks.append(Task(number, make_job(number), state, reason, last, parameters))
+        task = make_job(number)
+        tasks.append(Task(number, task, state, reason, last, task.parameters))
     return tasks
 
 

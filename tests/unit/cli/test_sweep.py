@@ -96,7 +96,8 @@ def test_a_task_by_its_name_and_its_own_id(name: str, capsys: pytest.CaptureFixt
     Path("script").write_text(slurmray.render(slurmray.JobSpec(sweep=SWEEP, run_dir="runs")))
     code, out, err = main(["status", name], capsys)
     assert code == 0, err
-    first, *_, last = out.splitlines()
+    values, first, *_, last = out.splitlines()
+    assert values == "lr=1e-6 batch=256"
     assert first.startswith("job 100_1 lrs: FAILED on ")
     assert last.endswith("/runs/100_1-1/logs")
     code, out, err = main(["report", name, "-o", "page.html"], capsys)
