@@ -90,6 +90,19 @@ def test_a_job_that_waits_for_another_attempt_keeps_its_run_directories(
     assert names(runs) == ["10-0", "7-0", "7-1", "7-x", "70-0"]
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
+def test_tasks_of_a_sweep(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str) -> None:
+    """Those of a sweep that has not ended stay."""
+    tasks = ["8_0-0", "8_12-1", "8_3-0.20261101-120000"]
+    for name in (*tasks, "80_1-0"):
+        write(runs / name, 40)
+    squeue = f"#!/bin/sh\necho '81|8_0|COMPLETED|None|(null)'; echo '8|8_[3-5]|{state}|None|(null)'\n"
+    (tmp_path / "bin/squeue").write_text(squeue)
+    assert main(["clean", "--yes"], capsys)[0] == 0
+    kept = {*tasks[:2]} if state == "RUNNING" else set()
+    assert {name for name in names(runs) if "_" in name} == {*kept, "80_1-0"}
+
+
 def test_what_others_wrote_stays(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "7-0/logs/train.log").touch()
     (runs / "7-0/checkpoint").mkdir()

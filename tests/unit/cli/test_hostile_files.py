@@ -371,13 +371,17 @@ def test_a_host_reads_only_regular_files_of_the_user(host: Host, tmp_path: Path)
     assert sorted(host.names(folder)) == sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.attack("values of other types in the user's list of jobs", inputs=10)
+LARGE_SWEEP = {name: [str(number) for number in range(100)] for name in "abc"}
+
+
+@pytest.mark.attack("values of other types in the user's list of jobs", inputs=16)
 def test_damaged_lines_of_the_history() -> None:
     good = history.Run(7, "a", None, "/", "runs", 1.0, 1, 0)
     history.remember(good)
     wrong: list[dict[str, Any]] = [
         *({"id": "7"}, {"host": "-oProxyCommand=id"}, {"folder": 5}, {"nodes": -1}, {"submitted": "x"}),
         *({"gpus": 1 << 32}, {"submitted": -1}, {"submitted": 1e300}, {"run_dir": "a\0"}),
+        *({"sweep": each} for each in ("lr", ["lr"], {"lr": "1"}, {"lr": [1]}, {"lr": []}, LARGE_SWEEP)),
     ]
     lines = [json.dumps(good._asdict() | fields) for fields in wrong] + ["[" * 100_000]
     with history.path().open("a") as file:

@@ -132,7 +132,11 @@ def test_a_sweep_that_slurm_has_forgotten(folder: Path, capsys: pytest.CaptureFi
     """Ends come from the accounting, or from run directories."""
     squeue(folder, NO_JOB, ":")
     write(folder, "scontrol", NO_JOB)
-    write(folder, "sacct", "echo '100_2|TIMEOUT'; echo '100_[3-5%2]|CANCELLED by 0'")
+    write(
+        folder,
+        "sacct",
+        """case "$*" in *--jobs=100) echo '100_2|TIMEOUT'; echo '100_[3-5%2]|CANCELLED by 0';; esac""",
+    )
     states = ["COMPLETED", "FAILED", "TIMEOUT", "UNKNOWN", "UNKNOWN", "UNKNOWN"]
     assert [task.state for task in slurmray.Job(100, run_dir="runs", sweep=SWEEP).tasks()] == states
     assert "1 COMPLETED, 1 FAILED, 1 TIMEOUT, 3 UNKNOWN" in main(["status"], capsys)[1]

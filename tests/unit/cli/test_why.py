@@ -145,6 +145,20 @@ def test_a_lost_worker_cancels_nothing(case: Case) -> None:
     assert LOSS not in shown
 
 
+@pytest.mark.parametrize("verb", ["why", "status"])
+def test_the_job_that_it_waited_for_has_failed(case: Case, verb: str) -> None:
+    record = (
+        "ExitCode=0:0 Reason=DependencyNeverSatisfied Dependency=afterok:41_*(failed),afterany:5(unfulfilled)"
+    )
+    case.slurm(f"JobState=CANCELLED {record}")
+    expected = "the job that it waited for, 41_* (afterok), ended otherwise"
+    assert expected in case.ask(verb)
+    case.slurm(f"JobState=PENDING {record}")
+    assert f"never starts, as {expected}: cancel it" in case.ask(verb)
+    case.slurm("JobState=CANCELLED ExitCode=0:0 Reason=Dependency Dependency=afterok:41(unfulfilled)")
+    assert "ended otherwise" not in case.ask(verb)
+
+
 @pytest.mark.parametrize(
     ("record", "log", "expected"),
     [
