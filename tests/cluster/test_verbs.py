@@ -127,13 +127,13 @@ def test_a_sweep_and_a_job_after_it(jobs: Jobs, folder: Path) -> None:
         "training",
         {"lr": "9e-6", "batch": "8"},
     )
-    # Slurm cancels the job after the sweep, as one of its tasks has failed.
+    assert slurmray("cancel", "--now", "lrs").returncode == 0
+    wait_until(lambda: states()[2] == "CANCELLED", lambda: str(states()))
+    # Slurm cancels the job after the sweep once all tasks have ended, as one has failed.
     wait_until(lambda: Job(after).state() == "CANCELLED", lambda: slurmray("status", str(after)).stdout)
     text = f"the job that it waited for, {number}_* (afterok), ended otherwise"
     for shown in (slurmray("status", str(after)), slurmray("why", str(after)), slurmray("list", "--all")):
         assert text in " ".join(shown.stdout.split()), shown
-    assert slurmray("cancel", "--now", "lrs").returncode == 0
-    wait_until(lambda: states()[2] == "CANCELLED", lambda: str(states()))
     wait_clean(jobs.cluster)
     runs = sorted(path.name for path in (folder / "slurmray-runs").iterdir())
     assert runs == [f"{number}_{task}-0" for task in range(3)]

@@ -381,8 +381,9 @@ def test_damaged_lines_of_the_history() -> None:
     wrong: list[dict[str, Any]] = [
         *({"id": "7"}, {"host": "-oProxyCommand=id"}, {"folder": 5}, {"nodes": -1}, {"submitted": "x"}),
         *({"gpus": 1 << 32}, {"submitted": -1}, {"submitted": 1e300}, {"run_dir": "a\0"}),
-        *({"sweep": each} for each in ("lr", ["lr"], {"lr": "1"}, {"lr": [1]}, {"lr": []}, LARGE_SWEEP)),
     ]
+    sweeps: list[Any] = ["lr", ["lr"], {"lr": "1"}, {"lr": [1]}, {"lr": []}, LARGE_SWEEP]
+    wrong += [{"sweep": each} for each in sweeps]
     lines = [json.dumps(good._asdict() | fields) for fields in wrong] + ["[" * 100_000]
     with history.path().open("a") as file:
         file.write("\n".join(lines) + "\n")
