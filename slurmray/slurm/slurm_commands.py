@@ -134,7 +134,7 @@ def squeue(host: Host = HERE, cluster: str | None = None) -> dict[str, Queued]:
 
 
 def squeue_tasks(number: int, host: Host = HERE, cluster: str | None = None) -> dict[str, Queued]:
-    """Return {ARRAY_TASK: job} of the tasks of an array that Slurm knows."""
+    """Return {ARRAY_TASK: job} of the tasks of an array, likewise."""
     return _squeue("--array", f"--jobs={number}", host=host, cluster=cluster)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slurmray.agent.sweep import count
 from slurmray.diagnosis import pending
-from slurmray.slurm import slurm_commands
+from slurmray.slurm import slurm_commands, syntax
 from slurmray.slurm.run_directories import last_attempts
 from slurmray.slurm.states import Event, parse_events, recorded_end
+from slurmray.sweeps import MAX_TASKS
 
 if TYPE_CHECKING:
     from slurmray.slurm.submitted_job import Job
@@ -43,7 +45,7 @@ def list_tasks(job: Job, runs: Path, make_job: Callable[[int], Job], *, has_all:
     runs: the folder of their run directories. make_job: returns a task as a job. has_all: whether the array
     has all tasks of the sweep.
     """
-    queued = slurm_commands.squeue_tasks(job.id, job.host, job.cluster)
+    queued = _queue(job)
     events = _read_events(job, runs)
     names = {f"{job.id}_{number}" for number in range(count(job.sweep))} if has_all else set[str]()
     accounted = _account(job) if not queued or names - queued.keys() else {}
@@ -60,6 +62,16 @@ def list_tasks(job: Job, runs: Path, make_job: Callable[[int], Job], *, has_all:
         task = make_job(number)
         tasks.append(Task(number, task, state, reason, last, task.parameters))
     return tasks
+
+
+def _queue(job: Job) -> dict[str, slurm_commands.Queued]:
+    """The tasks that Slurm knows. Those that never started may have one name, e.g. `1234_[3-5%2]`."""
+    queued = {}
+    for names, known in slurm_commands.squeue_tasks(job.id, job.host, job.cluster).items():
+        with suppress(ValueError):
+            listed = syntax.expand_host_list(re.sub("%[0-9]+]", "]", names), MAX_TASKS)
+            queued |= {name: known for name in listed if re.fullmatch(f"{job.id}_[0-9]{{1,7}}", name)}
+    return queued
 
 
 def _number_of(name: str) -> int:

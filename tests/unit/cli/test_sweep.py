@@ -128,6 +128,12 @@ def test_list_has_a_line_for_each_task_that_slurm_lists(capsys: pytest.CaptureFi
     ]
 
 
+def test_tasks_that_were_cancelled_before_their_start(folder: Path) -> None:
+    squeue(folder, rows(*ENDED, RUNS, "100|{}_[3,5%2]|CANCELLED|None|(null)", "100|{}_[a|X|None|(null)"), ":")
+    states = ["COMPLETED", "FAILED", "RUNNING", "CANCELLED", "UNKNOWN", "CANCELLED"]
+    assert [task.state for task in slurmray.Job(100, run_dir="runs", sweep=SWEEP).tasks()] == states
+
+
 def test_a_sweep_that_slurm_has_forgotten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Ends come from the accounting, or from run directories."""
     squeue(folder, NO_JOB, ":")
