@@ -66,7 +66,7 @@ def list_tasks(job: Job, runs: Path, make_job: Callable[[int], Job], *, has_all:
 
 def _queue(job: Job) -> dict[str, slurm_commands.Queued]:
     """The tasks that Slurm knows. Those that never started may have one name, e.g. `1234_[3-5%2]`."""
-    queued = {}
+    queued: dict[str, slurm_commands.Queued] = {}
     for names, known in slurm_commands.squeue_tasks(job.id, job.host, job.cluster).items():
         with suppress(ValueError):
             listed = syntax.expand_host_list(re.sub("%[0-9]+]", "]", names), MAX_TASKS)
