@@ -125,7 +125,7 @@ def measure(cluster: SlurmCluster, case: Case) -> Parts:
     failed = time.time()
     cause(cluster, case.failure, worker)
     text = await_start(cluster, job, 2, NEXT_TIMEOUT)
-    attempts = [read_events(runs / f"{job}-{number}") for number in (0, last_attempt(runs, job))]
+    attempts = [read_events(runs / f"{job}-{number}") for number in (0, last_attempt(runs, str(job)))]
     return split(failed, text, *attempts)
 
 

@@ -98,8 +98,8 @@ def submit(spec: JobSpec | str | Path, *, profile: str | None = None) -> Job:
     is_submitted_here = not (chosen and chosen.host)
     plan = make_plan(spec, profile, is_submitted_here=is_submitted_here)
     spec = plan.spec
-    if dict(spec.slurm.given()).get("array"):
-        raise UsageError("submit: slurm.array makes several jobs: submit one for each, or use sbatch")
+    if dict(spec.slurm.given()).get("array") and not spec.sweep:
+        raise UsageError("submit: slurm.array makes several jobs: use sweep, or sbatch")
     script = render_plan(plan)
     for remark in remarks(plan, is_submitted_here):
         warnings.warn(remark, stacklevel=2)
@@ -145,10 +145,11 @@ def submit_script(
         spec.slurm.node_count,
         gpus,
         host.name,
+        spec.sweep or None,
     )
     try:
         history.remember(run)
     except OSError as error:
         messages.append(f"{history.path()}: {error.strerror}; slurmray list will not know this job")
-    job = Job(submitted.number, folder=folder, run_dir=run_dir, cluster=submitted.cluster, host=host.name)
-    return job, messages
+    places: dict[str, Any] = {"folder": folder, "run_dir": run_dir, "host": host.name}
+    return Job(submitted.number, cluster=submitted.cluster, sweep=spec.sweep, **places), messages

@@ -25,7 +25,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
     "start": (
         "The batch script has begun.",
         {
-            "job": (_NAME, "Slurm's job id"),
+            "job": (_NAME, "Slurm's job id; ARRAY_TASK for a task of an array"),
             "attempt": (_COUNT, "how often Slurm has restarted the job"),
             "nodes": (_NODES, "names of all nodes but the spare ones, the head node first"),
             "spares": (_NAMES, "names of the spare nodes"),

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from slurmray import files
 from slurmray.errors import UsageError
+from slurmray.sweeps import is_sweep
 
 
 class Run(NamedTuple):
     """A submitted job. folder: where. submitted: seconds since 1970. nodes, gpus: of the whole job.
 
-    host: on which Slurm and the folder are, as for ssh; None is this one.
+    host: on which Slurm and the folder are, as for ssh; None is this one. sweep: parameters with their
+    values; None without a sweep.
     """
 
     id: int
@@ -27,6 +30,7 @@ class Run(NamedTuple):
     nodes: int
     gpus: int
     host: str | None = None
+    sweep: Mapping[str, Sequence[str]] | None = None
 
 
 def path() -> Path:
@@ -50,19 +54,28 @@ def _append(fields: dict[str, Any]) -> None:
         os.close(descriptor)
 
 
-def remember_cancel(number: int, cluster: str | None, host: str | None, when: float) -> None:
-    """Note that this user has cancelled a job. when: seconds since 1970. OSError as for `remember`."""
-    _append({"cancelled": number, "cluster": cluster, "host": host, "time": when})
+def remember_cancel(
+    number: int, task: int | None, cluster: str | None, host: str | None, when: float
+) -> None:
+    """Note that this user has cancelled a job. when: seconds since 1970. OSError as for `remember`.
+
+    task: SLURM_ARRAY_TASK_ID; None: the job, or all tasks.
+    """
+    _append({"cancelled": number, "task": task, "cluster": cluster, "host": host, "time": when})
 
 
-def cancelled_at(number: int, cluster: str | None, host: str | None) -> float | None:
-    """Return when this user cancelled a job with slurmray, in seconds since 1970; None: not, or not here."""
+def cancelled_at(number: int, task: int | None, cluster: str | None, host: str | None) -> float | None:
+    """Return when this user cancelled a job with slurmray, in seconds since 1970; None: not, or not here.
+
+    task: as for `remember_cancel`.
+    """
     for line in reversed(_lines()):
         try:
             record = json.loads(line)
             if (record["cluster"], record["host"]) != (cluster, host):
                 continue
-            if record.get("cancelled") == number and 0 <= record["time"] < 2**37:  # not for NaN
+            is_meant = record.get("cancelled") == number and record.get("task") in (None, task)
+            if is_meant and 0 <= record["time"] < 2**37:  # not for NaN
                 return float(record["time"])
             if record.get("id") == number:  # a number that Slurm has used again
                 return None
@@ -103,6 +116,7 @@ def _is_sound(run: Run) -> bool:
         and type(run.submitted) in (int, float)
         and 0 <= run.submitted < 2**37
         and not (run.host or "").startswith("-")
+        and (run.sweep is None or is_sweep(run.sweep))
     )
 
 

@@ -46,8 +46,10 @@ def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
     sys.stdout.flush()
     code = slurm_commands.run_in_foreground(argv, chosen_job.host, is_terminal=is_terminal)
     if code in _CODES_WITHOUT_CONTAINER and not _stays(chosen_job, node):
-        cause = f"its container has ended or cannot be reached; slurmray status {chosen_job.id} shows the job"
-        click.echo(f"job {chosen_job.id}: {cause}", err=True)
+        cause = (
+            f"its container has ended or cannot be reached; slurmray status {chosen_job.name} shows the job"
+        )
+        click.echo(f"job {chosen_job.name}: {cause}", err=True)
     return code
 
 

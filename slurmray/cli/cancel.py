@@ -19,6 +19,8 @@ from slurmray.slurm.submitted_job import Job
 def cancel(*, jobs: tuple[str, ...], is_now: bool) -> None:
     """Cancel jobs, by id or name. The trainer of each gets its grace period (stop.grace).
 
+    The id of a sweep, or another array, means all its tasks; 1234_0 is one of them.
+
     With --now, it gets SIGKILL at once. Either way the job removes its containers and files from the nodes.
 
     \b
@@ -29,9 +31,10 @@ def cancel(*, jobs: tuple[str, ...], is_now: bool) -> None:
     """
     for name in jobs:
         job, run = job_argument(name)
-        label = f"job {job.id}" + (f", {run.name}" if run.name else "")
-        if (state := job.state()) in FINAL:
-            show(f"{label}: has ended already, {state}", err=True)
+        label = f"job {job.name}" + (f", {run.name}" if run.name else "")
+        states = {task.state for task in job.tasks()} or {job.state()}
+        if states <= {*FINAL}:
+            show(f"{label}: has ended already, {', '.join(sorted(states))}", err=True)
             continue
         has_ended_grace_period = cancel_job(job, is_now=is_now)
         show(f"cancelled {label}", err=True)
@@ -44,5 +47,5 @@ def cancel_job(job: Job, *, is_now: bool = False) -> bool:
     """Cancel a job as Job.cancel does, and remember that for `slurmray why`."""
     has_ended_grace_period = job.cancel(now=is_now)
     with contextlib.suppress(OSError):  # a full disk must not look like a refusal
-        history.remember_cancel(job.id, job.cluster, job.host.name, time.time())
+        history.remember_cancel(job.id, job.task, job.cluster, job.host.name, time.time())
     return has_ended_grace_period

@@ -16,7 +16,7 @@ from slurmray.cli.terminal import show
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.host import Host, get_host
-from slurmray.slurm.run_directories import attempts, renamed_directories
+from slurmray.slurm.run_directories import directories, renamed_directories
 from slurmray.slurm.states import FINAL, parse_events
 
 _DAY = 86400.0  # seconds
@@ -153,9 +153,10 @@ def _find_old(host: Host, runs: Sequence[history.Run], before: float) -> Iterato
 
     Those of jobs that have not ended are left out, and those of other clusters, which are not asked.
     """
-    busy = [number for number, state in slurm_commands.squeue(host).items() if state not in FINAL]
+    queue = slurm_commands.squeue(host).items()
+    busy = {name.partition("_")[0] for name, queued in queue if queued.state not in FINAL}
     asked = [run for run in runs if run.cluster is None]
-    candidates = (path for run in asked for path in _run_directories(host, run, is_busy=run.id in busy))
+    candidates = (path for run in asked for path in _run_directories(host, run, is_busy=str(run.id) in busy))
     paths = list(dict.fromkeys(candidates))
     texts = host.read_all([path / "events.jsonl" for path in paths])
     for path in paths:
@@ -171,7 +172,7 @@ def _find_old(host: Host, runs: Sequence[history.Run], before: float) -> Iterato
 def _run_directories(host: Host, run: history.Run, *, is_busy: bool) -> list[Path]:
     """Return the run directories of ended jobs with a job's id: not its own if it is busy."""
     folder = Path(run.folder, host.expand(run.run_dir))
-    names = [] if is_busy else [f"{run.id}-{attempt}" for attempt in attempts(folder, run.id, host)]
+    names = [] if is_busy else directories(folder, run.id, host)
     return [folder / name for name in names + renamed_directories(folder, run.id, host)]
 
 

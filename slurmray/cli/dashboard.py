@@ -75,9 +75,9 @@ def _wait_for_dashboard(job: Job) -> None:
             return
         for event in events:
             if event["event"] == "finding" and event["wanted"] == "Ray's dashboard":
-                raise SlurmError(f"job {job.id}: {event['check']} of {event['node']}: {event['found']}")
+                raise SlurmError(f"job {job.name}: {event['check']} of {event['node']}: {event['found']}")
         if time.monotonic() > deadline:
-            raise SlurmError(f"job {job.id}: Ray's dashboard does not listen; see its dashboard.log")
+            raise SlurmError(f"job {job.name}: Ray's dashboard does not listen; see its dashboard.log")
         time.sleep(0.5)
 
 

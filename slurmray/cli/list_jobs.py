@@ -10,18 +10,29 @@ from typing import Any, NamedTuple
 import click
 
 from slurmray import history
+from slurmray.agent.combinations import combination, count, describe
 from slurmray.agent.paths import USAGE
 from slurmray.cli.terminal import REFRESH, check_watch, print_json, printable, show
+from slurmray.diagnosis import pending
 from slurmray.errors import SlurmError
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.host import Host, get_host
 from slurmray.slurm.job_status import current_phase
 from slurmray.slurm.run_directories import last_attempts
+from slurmray.slurm.slurm_commands import Queued
 from slurmray.slurm.states import FINAL, Event, parse_events, recorded_end
 from slurmray.slurm.timeline import duration
 from slurmray.slurm.usage import Usage, mean_utilization, parse_usage
 
-_States = dict[int, str]
+_Queue = dict[str, Queued]
+
+
+class _Listed(NamedTuple):
+    """A job, or a task of one, and its name. queued: as Slurm knows it; None if it has forgotten it."""
+
+    name: str
+    run: history.Run
+    queued: Queued | None
 
 
 class _Record(NamedTuple):
@@ -40,7 +51,8 @@ def list_jobs(*, with_ended: bool, watch: bool, is_json: bool) -> None:
 
     PHASE is the step that a running job is in. slurmray status shows all steps. BUSY is the mean utilization
     of its GPUs, see `watch.interval` in the job spec. STATE is Slurm's. If Slurm has forgotten the job, it
-    comes from the run directory, or is UNKNOWN without one.
+    comes from the run directory, or is UNKNOWN without one. A sweep has a line for each task, and one for all
+    that wait.
 
     \b
     Examples:
@@ -62,10 +74,24 @@ def list_jobs(*, with_ended: bool, watch: bool, is_json: bool) -> None:
 def _list(*, with_ended: bool) -> list[dict[str, Any]]:
     """A row for each job, the newest first."""
     known = history.runs()
-    states = _states({(run.host, run.cluster) for run in known})
-    pairs = [(run, states.get((run.host, run.cluster), {}).get(run.id, "")) for run in known]
-    pairs = [(run, state) for run, state in pairs if with_ended or state not in ("", *FINAL)]
-    return _rows(pairs)
+    queues = _queues({(run.host, run.cluster) for run in known})
+    listed = []
+    for run in known:
+        queue = queues.get((run.host, run.cluster), {})
+        listed += [_Listed(name, run, queue.get(name)) for name in _names(run, queue)]
+    if not with_ended:
+        listed = [each for each in listed if each.queued and each.queued.state not in FINAL]
+    return _rows(listed)
+
+
+def _names(run: history.Run, queue: _Queue) -> list[str]:
+    """The job, or the tasks of its sweep: those that wait may have one name, see slurm_commands.squeue."""
+    if not run.sweep:
+        return [str(run.id)]
+    known = [name for name in queue if name.startswith(f"{run.id}_")]
+    if any("[" in name for name in known):
+        return known
+    return [f"{run.id}_{number}" for number in range(count(run.sweep))]
 
 
 def _show(rows: list[dict[str, Any]], *, is_json: bool) -> None:
@@ -78,13 +104,18 @@ def _show(rows: list[dict[str, Any]], *, is_json: bool) -> None:
         click.echo(ended if history.runs() else none, err=True)
         return
     now = time.time()
-    columns = ["id", "name", "state", "phase", "nodes", "gpus"]
+    columns = ["job", "name", "state", "phase", "nodes", "gpus"]
+    columns += ["sweep"] if any(row["sweep"] for row in rows) else []
     columns += ["busy"] if any(row["busy"] is not None for row in rows) else []
     columns += ["host"] if any(row["host"] for row in rows) else []
-    table = [["JOB", *(column.upper() for column in columns[1:]), "SUBMITTED"]]
+    table = [[*(column.upper() for column in columns), "SUBMITTED"]]
     for row in rows:
         ago = f"{duration(max(0, now - row['submitted']))} ago"
-        shown = {**row, "busy": None if row["busy"] is None else f"{row['busy']:.0f} %"}
+        shown = {
+            **row,
+            "sweep": describe(row["sweep"]),
+            "busy": None if row["busy"] is None else f"{row['busy']:.0f} %",
+        }
         cells = ["" if shown[column] is None else printable(str(shown[column])) for column in columns]
         table.append([*cells, ago])
     widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
@@ -92,50 +123,57 @@ def _show(rows: list[dict[str, Any]], *, is_json: bool) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
 
 
-def _states(places: Iterable[tuple[str | None, str | None]]) -> dict[tuple[str | None, str | None], _States]:
-    """Return the states of jobs on each host and cluster. SlurmError if none answers."""
-    states = {}
+def _queues(places: Iterable[tuple[str | None, str | None]]) -> dict[tuple[str | None, str | None], _Queue]:
+    """Return the jobs on each host and cluster. SlurmError if none answers."""
+    queues = {}
     errors = []
     for host, cluster in places:
         try:
-            states[host, cluster] = slurm_commands.squeue(get_host(host), cluster)
+            queues[host, cluster] = slurm_commands.squeue(get_host(host), cluster)
         except SlurmError as error:
             errors.append(error)
-    if errors and not states:
+    if errors and not queues:
         raise errors[0]
     for failure in errors:
         show(str(failure), err=True)
-    return states
+    return queues
 
 
-def _rows(pairs: Sequence[tuple[history.Run, str]]) -> list[dict[str, Any]]:
-    """One row for each job and its state: Slurm's; "" if it has forgotten the job."""
-    records: dict[history.Run, _Record] = {}
-    started = [run for run, state in pairs if state != "PENDING"]
-    for name in dict.fromkeys(run.host for run in started):
-        records |= _records(get_host(name), [run for run in started if run.host == name])
-    return [_row(run, state, records.get(run, _Record([], None))) for run, state in pairs]
+def _rows(listed: Sequence[_Listed]) -> list[dict[str, Any]]:
+    """One row for each job or task."""
+    records: dict[int, _Record] = {}
+    started = [n for n, each in enumerate(listed) if not each.queued or each.queued.state != "PENDING"]
+    for name in dict.fromkeys(listed[n].run.host for n in started):
+        of_host = [n for n in started if listed[n].run.host == name]
+        found = _records(get_host(name), [listed[n] for n in of_host])
+        records |= zip(of_host, found, strict=True)
+    return [_row(each, records.get(n, _Record([], None))) for n, each in enumerate(listed)]
 
 
-def _records(host: Host, runs: Sequence[history.Run]) -> dict[history.Run, _Record]:
+def _records(host: Host, listed: Sequence[_Listed]) -> list[_Record]:
     """What the last attempt of each job has recorded, as far as it can be read."""
-    places = {run: Path(run.folder, host.expand(run.run_dir)) for run in runs}
-    attempts = {place: last_attempts(place, host) for place in set(places.values())}
-    folders = {
-        run: place / f"{run.id}-{attempts[place].get(str(run.id), 0)}" for run, place in places.items()
-    }
+    places = [Path(each.run.folder, host.expand(each.run.run_dir)) for each in listed]
+    attempts = {place: last_attempts(place, host) for place in set(places)}
+    folders = [
+        place / f"{each.name}-{attempts[place].get(each.name, 0)}"
+        for each, place in zip(listed, places, strict=True)
+    ]
     names = ("events.jsonl", USAGE)
-    texts = host.read_all([folder / name for folder in folders.values() for name in names])
-    records = {}
-    for run, folder in folders.items():
+    texts = host.read_all([folder / name for folder in folders for name in names])
+    records = []
+    for folder in folders:
         events, usage = (texts.get(folder / name, b"") for name in names)
-        records[run] = _Record(parse_events(events.decode(errors="replace")), parse_usage(usage))
+        records.append(_Record(parse_events(events.decode(errors="replace")), parse_usage(usage)))
     return records
 
 
-def _row(run: history.Run, state: str, record: _Record) -> dict[str, Any]:
-    end = recorded_end(record.events)
-    state = state or (end.state if end else "UNKNOWN")
+def _row(listed: _Listed, record: _Record) -> dict[str, Any]:
+    run, queued, end = listed.run, listed.queued, recorded_end(record.events)
+    state = queued.state if queued else end.state if end else "UNKNOWN"
     phase = "" if state in (*FINAL, "UNKNOWN") else current_phase(record.events)
+    if queued and queued.reason == pending.NEVER:
+        phase = pending.explain(*queued)
     busy = mean_utilization(record.usage) if record.usage and state == "RUNNING" else None
-    return {**run._asdict(), "state": state, "phase": phase, "busy": busy}
+    task = listed.name.partition("_")[2]
+    sweep = combination(run.sweep or {}, int(task)) if task.isdecimal() else {}
+    return {**run._asdict(), "job": listed.name, "sweep": sweep, "state": state, "phase": phase, "busy": busy}

@@ -91,6 +91,6 @@ def logs(
         return follow_job(chosen_job, last=lines)
     text = chosen_job.logs()
     if not text:
-        show(f"job {chosen_job.id}: no log yet; slurmray status {chosen_job.id} shows why", err=True)
+        show(f"job {chosen_job.name}: no log yet; slurmray status {chosen_job.name} shows why", err=True)
     print_log(text, lines)
     return 0

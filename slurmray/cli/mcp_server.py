@@ -123,6 +123,8 @@ def submit(path: File = "", text: Text = "", folder: Folder = "") -> SubmittedJo
     with _current_folder(folder):
         rendered = _render(path, text)
         rendered.require_one_job()
+        if rendered.spec.sweep:
+            raise UsageError("sweep: the tools know single jobs; submit it with slurmray submit")
         rendered.require_variables()
         if "wait" in dict(rendered.spec.slurm.given()):
             raise UsageError("slurm.wait: there would be no answer before the job's end; leave it out")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from slurmray.cli.rendered import Rendered
 
 STDOUT = Path("-")
+_TASKS_SHOWN = 20
 _NAME = "{name}"  # in -o: the name of the job
 
 
@@ -129,6 +130,7 @@ def _render_all(
 
 def _report(path: Path, rendered: Rendered, previous: str) -> None:
     """Print what was written, hints about the job, and how to submit it. previous: see _recorded_job_file."""
+    from slurmray.agent.combinations import combination, count, describe
     from slurmray.cli.rendered import path_from_here
     from slurmray.cli.terminal import show
 
@@ -136,6 +138,11 @@ def _report(path: Path, rendered: Rendered, previous: str) -> None:
         rendered.show_remarks()
         return
     click.echo(f"wrote {path}: {rendered.summary}", err=True)
+    sweep = rendered.spec.sweep
+    for number in range(min(count(sweep), _TASKS_SHOWN)):
+        show(f"  task {number}: {describe(combination(sweep, number))}", err=True)
+    if count(sweep) > _TASKS_SHOWN:
+        click.echo(f"  and {count(sweep) - _TASKS_SHOWN} more", err=True)
     rendered.show_remarks()
     if previous and previous != (rendered.file and path_from_here(rendered.file)):
         show(f"{path} was the script of {previous} before; with -o FILE both are kept", err=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from slurmray.agent.combinations import count
 from slurmray.agent.job_log import counted
 from slurmray.cli.flags import PROFILE
 from slurmray.cli.targets import TARGETS, Target
@@ -76,7 +77,7 @@ class Rendered(NamedTuple):
 
     def require_one_job(self) -> None:
         """UsageError for an array, of which slurmray would know only the first job."""
-        if dict(self.spec.slurm.given()).get("array"):
+        if dict(self.spec.slurm.given()).get("array") and not self.spec.sweep:
             raise UsageError("slurm.array makes several jobs: render the script, and submit it with sbatch")
 
     @property
@@ -101,7 +102,8 @@ class Rendered(NamedTuple):
         """The resources of the job, in one line."""
         spec = self.spec
         nodes = spec.slurm.node_count
-        parts = [counted(nodes, "node")]
+        tasks = f"{counted(count(spec.sweep), 'task')} of " if spec.sweep else ""
+        parts = [tasks + counted(nodes, "node")]
         if self.plan.fewer_nodes:
             parts.append(f"at least {min(self.plan.fewer_nodes)}")
         if spec.spare_nodes:

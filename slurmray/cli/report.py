@@ -53,7 +53,7 @@ def write_report(job: Job, output: Path | None = None) -> Path:
     """Write the page about a job, and return its path. output: None is slurmray-JOBID.html."""
     from slurmray.rendering.output import write_files
 
-    path = output or Path(f"slurmray-{job.id}.html")
+    path = output or Path(f"slurmray-{job.name}.html")
     # It has the commands of the job spec.
     write_files({path: job.report()}, _refuse_overwriting, is_private=True)
     return path

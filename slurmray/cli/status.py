@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slurmray.agent.combinations import describe
 from slurmray.agent.controller.host_list import host_list
 from slurmray.agent.job_log import counted
 from slurmray.cli.terminal import complete_job
@@ -34,18 +35,28 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
     JOB is an id or a name. Without JOB it is the newest one. It works while the job waits or runs, after its
     end, and when Slurm has forgotten it, as long as its run directory is there.
 
+    Of a sweep, or another array, it lists the tasks. 1234_0 is one of them.
+
     \b
     Examples:
       slurmray status
       slurmray status verl --watch
       slurmray status 1234 --json | jq -r .phase
     """
-    from slurmray.cli.terminal import REFRESH, check_watch, job_argument, print_json
+    from slurmray.cli.terminal import REFRESH, check_watch, job_argument, print_json, show, show_tasks
     from slurmray.errors import SlurmrayError
     from slurmray.slurm.states import FINAL
 
     check_watch("status", watch=watch, is_json=is_json)
     chosen_job, run = job_argument(job)
+    while chosen_job.is_array():
+        tasks = chosen_job.tasks()
+        if watch:
+            click.clear()
+        show_tasks(chosen_job, run.name, tasks, is_json=is_json)
+        if not watch or all(task.state in FINAL for task in tasks):
+            return
+        time.sleep(REFRESH)
     while True:
         snapshot = chosen_job.status()
         if is_json:
@@ -53,6 +64,8 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
         else:
             if watch:
                 click.clear()
+            if chosen_job.parameters:
+                show(describe(chosen_job.parameters))
             for line in _lines(snapshot, chosen_job.host.name, is_remembered=run.nodes > 0):
                 click.echo(line)
             if snapshot.usage:
@@ -81,9 +94,9 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
         nodes = f" on {count}, head node {status.nodes[0]}"
     name = f" {status.name}" if status.name else ""
     state = styled(printable(status.state), color)
-    yield f"job {status.id}{printable(name)}: {state}{nodes}{attempt}"
+    yield f"job {status.job}{printable(name)}: {state}{nodes}{attempt}"
     if status.reason:
-        yield f"  {printable(status.reason)}"
+        yield printable(f"  {status.reason}")
     if status.expected_start:
         yield f"  expected to start at {clock(status.expected_start)}"
     for step in status.steps:

@@ -31,7 +31,11 @@ INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
     is_flag=True,
     help="Show the job's log until it ends, and return its exit code.",
 )
-@click.option("--after", metavar="JOB", help="Start when this job, an id or a name, has exited with 0.")
+@click.option(
+    "--after",
+    metavar="JOB",
+    help="Start when this job, an id or a name, has exited with 0. Slurm cancels it if that ends otherwise.",
+)
 @click.option(
     "--exclude-bad",
     is_flag=True,
@@ -71,22 +75,19 @@ def submit(
       slurmray submit job.yaml --test-only
     """
     from slurmray.cli.rendered import given, render_job
-    from slurmray.cli.terminal import job_argument, print_json, show
+    from slurmray.cli.terminal import print_json, show
     from slurmray.slurm import slurm_commands
 
     if is_followed and is_json:
         raise UsageError("slurmray submit: --follow prints the job's log, so leave --json out")
     rendered = render_job(job, given(settings, flags), trainer)
+    if is_followed and rendered.spec.sweep:
+        raise UsageError("--follow: each task of a sweep has its own log; leave it out")
     spec, host = rendered.spec, rendered.host
     rendered.require_one_job()
     arguments = []
     if after is not None:
-        if "dependency" in dict(spec.slurm.given()):
-            raise UsageError("--after and slurm.dependency are both set; use one of them")
-        earlier_job = job_argument(after)[0]
-        if earlier_job.host is not host:
-            raise UsageError(f"--after {after}: was submitted on {earlier_job.host.name or 'this host'}")
-        arguments = [f"--dependency=afterok:{earlier_job.id}"]
+        arguments = _wait_for(after, rendered)
     if exclude_bad:
         arguments += _exclude_bad(rendered)
     if not dry_run:
@@ -108,8 +109,23 @@ def submit(
     click.echo(f"submitted job {submitted.id}{place}, {spec.name}: {rendered.summary}", err=is_followed)
     if is_followed:
         return follow_job(submitted)
-    click.echo(f"follow it with: slurmray logs -f {submitted.id}", err=True)
+    follow = f"status {submitted.id}" if spec.sweep else f"logs -f {submitted.id}"
+    click.echo(f"follow it with: slurmray {follow}", err=True)
     return 0
+
+
+def _wait_for(after: str, rendered: Rendered) -> list[str]:
+    """Return sbatch's options for a job that starts when another one has exited with 0."""
+    from slurmray.cli.terminal import job_argument
+
+    options = dict(rendered.spec.slurm.given())
+    if "dependency" in options:
+        raise UsageError("--after and slurm.dependency are both set; use one of them")
+    earlier_job = job_argument(after)[0]
+    if earlier_job.host is not rendered.host:
+        raise UsageError(f"--after {after}: was submitted on {earlier_job.host.name or 'this host'}")
+    kill = [] if "kill-on-invalid-dep" in options else ["--kill-on-invalid-dep=yes"]  # or it waits for ever
+    return [f"--dependency=afterok:{earlier_job.name}", *kill]
 
 
 def _exclude_bad(rendered: Rendered) -> list[str]:
@@ -131,6 +147,8 @@ def _exclude_bad(rendered: Rendered) -> list[str]:
         raise UsageError(
             f"--exclude-bad: no job named {name!r} was submitted from {folder} yet; leave it out"
         )
+    if run.sweep:
+        raise UsageError(f"--exclude-bad: job {run.id} is a sweep; name the nodes of its tasks in --exclude")
     reasons: dict[str, list[str]] = {}
     for node, why in job_of(run).bad_nodes().items():
         reasons.setdefault(" ".join(why.split())[:_LONGEST_REASON], []).append(node)
@@ -167,21 +185,21 @@ def follow_job(
         return _ask_to_cancel(job)
     if end is None:
         return None
-    click.echo(f"job {job.id}: {end.state}", err=True)
+    click.echo(f"job {job.name}: {end.state}", err=True)
     return end.shell_code
 
 
 def _ask_to_cancel(job: Job) -> int:
     click.echo("", err=True)
     try:
-        is_wanted = sys.stdin.isatty() and click.confirm(f"Cancel job {job.id}?", err=True)
+        is_wanted = sys.stdin.isatty() and click.confirm(f"Cancel job {job.name}?", err=True)
     except click.Abort:  # Ctrl-C again
         is_wanted = False
     if is_wanted:
         from slurmray.cli.cancel import cancel_job
 
         cancel_job(job)
-        click.echo(f"cancelled job {job.id}", err=True)
+        click.echo(f"cancelled job {job.name}", err=True)
     else:
-        click.echo(f"job {job.id} goes on; cancel it with: slurmray cancel {job.id}", err=True)
+        click.echo(f"job {job.name} goes on; cancel it with: slurmray cancel {job.name}", err=True)
     return INTERRUPTED

@@ -11,15 +11,21 @@ import sys
 import textwrap
 import time
 import unicodedata
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from slurmray import history
+from slurmray.agent.combinations import describe
+from slurmray.agent.job_log import counted
 from slurmray.cli.flags import completion
 from slurmray.errors import UsageError
 from slurmray.slurm.follow import last_lines
+from slurmray.slurm.states import FINAL
 from slurmray.slurm.submitted_job import Job
+from slurmray.slurm.tasks import Task
 
 _WIDTH = 100  # characters of a paragraph, on a wider terminal, too
 _NARROWEST = 20  # characters of the last column of a list
@@ -129,15 +135,48 @@ def print_log(text: str, last: int | None = None) -> None:
     LogPrinter().write(last_lines(text.encode(errors="surrogateescape"), last))
 
 
+def show_tasks(
+    job: Job, name: str, tasks: Sequence[Task], *, is_json: bool, only_failed: bool = False
+) -> None:
+    """Print the tasks of an array: how many are in each state, and all of them, or those that failed."""
+    failed = {*FINAL} - {"COMPLETED"}
+    shown = [task for task in tasks if not only_failed or task.state in failed]
+    if is_json:
+        print_json({"id": job.id, "name": name, "tasks": [task.as_dict() for task in shown]})
+        return
+    states = Counter(task.state for task in tasks)
+    counts = ", ".join(f"{count} {state}" for state, count in states.items()) or "Slurm has forgotten it"
+    show(f"job {job.id}{name and ' '}{name}: {counted(len(tasks), 'task')}: {counts}")
+    rows = [[task.job.name, task.state, describe(task.parameters)] for task in shown]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for task, row in zip(shown, rows, strict=True):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        show(f"  {'  '.join([*cells, task.reason or task.text])}".rstrip())
+    if shown:
+        click.echo(
+            f"one of them: slurmray {'why' if only_failed else 'status'} {shown[0].job.name}", err=True
+        )
+
+
 def job_argument(name: str | None) -> tuple[Job, history.Run]:
-    """Return the job that an argument names: an id, a name, or None for the newest one."""
-    run = history.find(name) or _unremembered_run(int(name or 0))
-    return job_of(run), run
+    """Return the job that an argument names: an id, a name, ARRAY_TASK, or None for the newest one."""
+    of_task = re.fullmatch("([0-9]{1,10})_([0-9]{1,7})", name or "")
+    job, task = (of_task[1], int(of_task[2])) if of_task else (name, None)
+    run = history.find(job) or _unremembered_run(int(job or 0))
+    return job_of(run, task), run
 
 
-def job_of(run: history.Run) -> Job:
-    """Return the job that was remembered."""
-    return Job(run.id, folder=run.folder, run_dir=run.run_dir or None, cluster=run.cluster, host=run.host)
+def job_of(run: history.Run, task: int | None = None) -> Job:
+    """Return the job that was remembered. task: SLURM_ARRAY_TASK_ID of the one that is meant."""
+    return Job(
+        run.id,
+        task=task,
+        folder=run.folder,
+        run_dir=run.run_dir or None,
+        cluster=run.cluster,
+        host=run.host,
+        sweep=(run.sweep or {}) if run.nodes else None,  # unknown of a job that is not remembered
+    )
 
 
 def _unremembered_run(number: int) -> history.Run:

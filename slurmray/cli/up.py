@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 # stop.signal is.
 _WAIT = """# none: the cluster stays until slurmray cancel
 trap 'exit 0' HUP INT QUIT TERM USR1 USR2; while :; do sleep 3600 & wait $!; done"""
-_TRAINER_ONLY = ("preset", "launch", "ray.runtime_env")  # fields that go with a trainer
+# Fields that go with a trainer.
+_TRAINER_ONLY = ("preset", "launch", "ray.runtime_env", "sweep", "slurm.array")
 _MAY_IDLE = (("watch.action", "report"), ("watch.stall", "0"))  # while nobody uses it
 
 

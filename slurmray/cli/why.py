@@ -50,7 +50,8 @@ def why(*, job: str | None, path: str | None, is_json: bool) -> None:
     container.setup, a container or Ray. It knows slurmray's exit codes, findings, Slurm's states, and
     messages of trainers, PyTorch, NCCL and Ray, which it looks for in the logs of the job, its nodes and
     services. It names the first failure with its node and rank, then what followed. JOB is an id or a name.
-    Without JOB it is the newest one.
+    Without JOB it is the newest one. Of a sweep, or another array, it lists the tasks that failed; 1234_0
+    is one of them.
 
     --log reads any log, e.g. from another cluster, and needs no job and no Slurm.
 
@@ -61,7 +62,7 @@ def why(*, job: str | None, path: str | None, is_json: bool) -> None:
       slurmray why --log train.log
       kubectl logs trainer-0 | slurmray why --log -
     """
-    from slurmray.cli.terminal import job_argument, print_json
+    from slurmray.cli.terminal import job_argument, print_json, show_tasks
     from slurmray.errors import UsageError
 
     if path is not None and job is not None:
@@ -70,6 +71,9 @@ def why(*, job: str | None, path: str | None, is_json: bool) -> None:
         answer, is_remembered = _answer_of_log(path), False
     else:
         found, run = job_argument(job)
+        if found.is_array():
+            show_tasks(found, run.name, found.tasks(), is_json=is_json, only_failed=True)
+            return
         answer, is_remembered = find_answer(found), run.nodes > 0
     if is_json:
         print_json(as_dict(answer))
@@ -102,7 +106,7 @@ def find_answer(job: Job) -> Answer:
     log = ""
     with contextlib.suppress(SlurmrayError):
         log = job.logs(last=_LAST)
-    title = f"job {status.id}" + (f", {status.name}" if status.name else "")
+    title = f"job {status.job}" + (f", {status.name}" if status.name else "")
     return _diagnosed(title, status, log, lambda hosts: _other_logs(job, status, hosts), job)
 
 
@@ -135,7 +139,7 @@ def _diagnosed(
     )
     if not any(cause.role == "cause" for cause in causes) and (lines := last_traceback(end.printed)):
         end = end._replace(source=f"{end.source}, the last traceback", lines=lines)
-    canceller = _canceller(job, log, is_head_lost=bool(loss)) if job and is_cancelled else ""
+    canceller = _canceller(job, status, log, is_head_lost=bool(loss)) if job and is_cancelled else ""
     return Answer(title, status, text, node, end, causes, canceller)
 
 
@@ -160,18 +164,18 @@ def _other_logs(job: Job, status: Status, hosts: dict[str, str]) -> Iterator[tup
         yield f"log of {name}", log
 
 
-def _canceller(job: Job, log: str, *, is_head_lost: bool) -> str:
+def _canceller(job: Job, status: Status, log: str, *, is_head_lost: bool) -> str:
     """Who cancelled a job, and when, as far as that is known."""
     from slurmray import history
     from slurmray.slurm.log_end import stopped_at
     from slurmray.slurm.timeline import clock
 
-    if when := history.cancelled_at(job.id, job.cluster, job.host.name):
+    if when := history.cancelled_at(job.id, job.task, job.cluster, job.host.name):
         return f"by you, with slurmray, at {clock(when)}"
     when_stopped, reason = stopped_at(log)
     at = f" at {when_stopped.replace('T', ' ')[:16]}" if when_stopped else ""
-    if reason:  # Slurm has forgotten the job's state
-        return f"by Slurm{at}: {reason.lower()}"
+    if reason or status.reason:  # Slurm has forgotten the job's state, or it has never started
+        return f"by Slurm{at}: {reason.lower() or status.reason}"
     if is_head_lost:
         return f"by slurmray on another node{at}, after the loss of the head node"
     if known := job.cancelled_by():
@@ -278,6 +282,7 @@ def as_dict(answer: Answer) -> dict[str, Any]:
     status = answer.status
     return {
         "id": status.id,
+        "task": status.task,
         "name": status.name,
         "state": status.state,
         "code": status.code,

@@ -157,7 +157,7 @@ def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str
     Nodes that failed earlier in the job are left out, too. The id 0 is no job's. node: "" if none is known.
     is_remembered: whether it was submitted with slurmray.
     """
-    text = text.replace("JOBID", str(status.id or "JOBID"))
+    text = text.replace("JOBID", status.job if status.id else "JOBID")
     if not node:
         return text
     failed = [start.failed for start in status.starts[:-1]] + [each["node"] for each in status.set_aside]

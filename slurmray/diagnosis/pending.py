@@ -1,5 +1,7 @@
 """Why a job is pending, and what to do if that does not pass by itself."""
 
+import re
+
 from slurmray.diagnosis.entries import Message, first
 
 
@@ -10,16 +12,12 @@ def _reason(example: str, cause: str, fix: str = "") -> Message:
     return Message("", example.replace("|", ""), "man squeue, JOB REASON CODES", pattern, cause, fix)
 
 
+NEVER = "DependencyNeverSatisfied"
 PENDING = (
     _reason("Assoc|GrpGRES", "a limit of your account is reached"),
     _reason("BadConstraints", "no node has what it asks for", "correct slurm.constraint, or request less"),
     _reason("BeginTime", "it is not to start yet: slurm.begin, or Slurm's two minutes after a requeue"),
     _reason("Dependency", "waits for another job: slurm.dependency"),
-    _reason(
-        "DependencyNeverSatisfied",
-        "will never start, as the job that it waits for ended otherwise",
-        "cancel it",
-    ),
     _reason("JobArrayTaskLimit", "waits for other tasks of the array"),
     _reason("JobHeldAdmin", "held by an administrator", "ask why"),
     _reason("JobHeldUser", "held by you", "scontrol release lets it start"),
@@ -38,8 +36,18 @@ PENDING = (
 )
 
 
-def in_words(reason: str) -> str:
-    """Return why a job is pending, in words; Slurm's own name of the reason if it is not known here."""
+def explain(state: str, reason: str, dependency: str) -> str:
+    """Return why a job waits, or why it never started, in words; "" for another job.
+
+    state, reason, dependency: as Slurm prints them. Slurm's own name of a reason that is not known here.
+    """
+    if reason == NEVER and state in ("PENDING", "CANCELLED"):
+        failed = re.findall(r"\b(after\w*):([0-9_*+]+)\(failed\)", dependency)
+        jobs = " and ".join(f"{job} ({kind})" for kind, job in failed)
+        cause = f"the job that it waited for{jobs and ', '}{jobs}{jobs and ','} ended otherwise"
+        return f"never starts, as {cause}: cancel it" if state == "PENDING" else cause
+    if state != "PENDING":
+        return ""
     if reason.partition(",")[0] in ("", "None"):
         return "Slurm has not looked at it yet"
     known = first(PENDING, reason)

@@ -62,9 +62,8 @@ class RayJob(core.Job[core.R]):
         if self.watcher.get_state(self.job_id, mode="cache") != "COMPLETING":
             return False
         runs = utils.JobPaths.get_first_id_independent_folder(self._folder) / RUN_DIR
-        number = self.watcher.get_number(self.job_id)
         try:
-            events = read_events(runs / f"{number}-{last_attempt(runs, number)}")
+            events = read_events(runs / f"{self.job_id}-{last_attempt(runs, self.job_id)}")
         except UsageError:  # not readable here
             return False
         return is_last_attempt_over(events)

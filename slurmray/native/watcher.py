@@ -27,13 +27,6 @@ class Watcher(InfoWatcher):
         """Slurm's name of the state; UNKNOWN until Slurm has answered. mode: see submitit's InfoWatcher."""
         return self.get_info(job_id, mode=mode).get("State", "UNKNOWN")
 
-    def get_number(self, job_id: str) -> str:
-        """Return the job's SLURM_JOB_ID, which for a task of an array is not in its id, for example `7_0`.
-
-        Empty where slurmctld has not answered, or does not know the job.
-        """
-        return self.get_info(job_id, mode="cache").get("Number", "")
-
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
         """Whether the job has ended; one that waits for another attempt has not."""
         return self.get_state(job_id, mode=mode) in (*FINAL, FORGOTTEN)
@@ -58,7 +51,7 @@ class Watcher(InfoWatcher):
 
 
 def _ask_squeue(jobs: list[str]) -> dict[str, _Info]:
-    argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%A"]
+    argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T"]
     argv.append(f"--jobs={','.join(jobs)}")
     return _parse(slurm_commands.output(argv, may_be_unknown=True))  # when it knows none of them
 
@@ -69,11 +62,6 @@ def _ask_sacct(jobs: list[str]) -> dict[str, _Info]:
 
 
 def _parse(output: str) -> dict[str, _Info]:
-    """Lines of `ID|STATE` or `ID|STATE|NUMBER`. sacct adds a name: `CANCELLED by 1001`."""
-    infos = {}
-    for line in output.splitlines():
-        job, _, rest = line.strip().partition("|")
-        state, _, number = rest.partition("|")
-        if state:
-            infos[job] = {"JobID": job, "State": state.split()[0], "Number": number}
-    return infos
+    """Lines of `ID|STATE`. sacct adds a name: `CANCELLED by 1001`."""
+    pairs = (line.strip().partition("|")[::2] for line in output.splitlines())
+    return {job: {"JobID": job, "State": state.split()[0]} for job, state in pairs if state}

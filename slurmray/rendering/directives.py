@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from slurmray.agent.combinations import count
 from slurmray.slurm import syntax
 from slurmray.spec.job_spec import JobSpec
 
@@ -14,6 +15,13 @@ def make_directives(spec: JobSpec) -> list[str]:
     """Return the `#SBATCH` lines, quoted for sbatch."""
     first, *others = spec.slurm.components
     options = [*spec.slurm.given()]
+    if spec.sweep:
+        limit = dict(options).get("array") or ""
+        options = [option for option in options if option[0] != "array"]
+        options.append(("array", f"0-{count(spec.sweep) - 1}{limit}"))
+    given = dict(options)
+    if "dependency" in given and "kill-on-invalid-dep" not in given:  # else the job waits for ever
+        options.append(("kill-on-invalid-dep", "yes"))
     if others:
         options = [option for option in options if option[0] in syntax.OF_WHOLE_JOB] + [*first.given()]
     lines = [

@@ -97,6 +97,7 @@ def _settings(plan: Plan, render_again: str, only_checks: bool) -> shape.Setting
         },
         "env": _env(spec, advice),
         "env_from_submitter": spec.env_from_submitter,
+        "sweep": spec.sweep,
         "env_file": spec.env_file or "",
         "node_env": spec.node_env,
         "preset_env": {name: str(fact) for name, fact in advice.node_env.items()},

@@ -33,19 +33,21 @@ class Step(NamedTuple):
 class Status(NamedTuple):
     """Where a job stands.
 
-    state: Slurm's name of it. code: the exit code and the signal as Slurm shows them, 0:53. reason: while it
-    is PENDING, in words. expected_start: Slurm's estimate, in seconds since 1970; None if there is none.
-    phase: name of the last step. nodes: the head node first, empty before the start. spares: those that still
-    wait for one of these to fail. set_aside: events of the spare nodes that failed. attempt: 0 is the first.
-    restarts: of the trainer in it. starts: of Ray and trainer in it, with what ended each. steps: of the last
-    attempt. timeline: of its nodes; None if it was not recorded. findings: of its preflight checks, as in
-    events.jsonl. usage: what its nodes use, while it runs; None: not known. end: the event of its end; None
-    without one. log: the job's output file; "" if Slurm has forgotten the job. run_dir: of the attempt; ""
-    before the start. script: the file that sbatch got; "" if it got the script as text, or Slurm has
-    forgotten the job. excluded: nodes that it excludes, as Slurm writes them.
+    task: SLURM_ARRAY_TASK_ID of a task of an array, whose id `id` is; None for another job. state: Slurm's
+    name of it. code: the exit code and the signal as Slurm shows them, 0:53. reason: while it is PENDING, in
+    words, or why Slurm cancelled it before its start. expected_start: Slurm's estimate, in seconds since
+    1970; None if there is none. phase: name of the last step. nodes: the head node first, empty before the
+    start. spares: those that still wait for one of these to fail. set_aside: events of the spare nodes that
+    failed. attempt: 0 is the first. restarts: of the trainer in it. starts: of Ray and trainer in it, with
+    what ended each. steps: of the last attempt. timeline: of its nodes; None if it was not recorded.
+    findings: of its preflight checks, as in events.jsonl. usage: what its nodes use, while it runs; None: not
+    known. end: the event of its end; None without one. log: the job's output file; "" if Slurm has forgotten
+    the job. run_dir: of the attempt; "" before the start. script: the file that sbatch got; "" if it got the
+    script as text, or Slurm has forgotten the job. excluded: nodes that it excludes, as Slurm writes them.
     """
 
     id: int
+    task: int | None
     name: str
     state: str
     code: str
@@ -68,6 +70,11 @@ class Status(NamedTuple):
     script: str
     excluded: str
 
+    @property
+    def job(self) -> str:
+        """The job for Slurm's commands: its id, or ARRAY_TASK."""
+        return str(self.id) if self.task is None else f"{self.id}_{self.task}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON; of the timeline the progress of each step."""
         own = self._asdict()
@@ -85,10 +92,11 @@ def make_status(
     events: Sequence[Event],
     now: float,
     usage: Usage | None = None,
+    task: int | None = None,
 ) -> Status:
     """Return a job's status. record: of scontrol, empty if Slurm has forgotten the job. events: last attempt.
 
-    now: seconds since 1970. usage: of the last attempt.
+    now: seconds since 1970. usage: of the last attempt. number, task: id and task of Status.
     """
     by_name = {event["event"]: event for event in events}
     start = by_name.get("start", {})
@@ -99,10 +107,11 @@ def make_status(
     is_pending = state == "PENDING"
     return Status(
         number,
+        task,
         record.get("JobName", ""),
         state,
         record.get("ExitCode", ""),
-        pending.in_words(record.get("Reason", "")) if is_pending else "",
+        pending.explain(state, record.get("Reason", ""), record.get("Dependency", "")),
         parse_time(record.get("StartTime", "")) if is_pending else None,
         steps[-1].name if steps else "",
         nodes,

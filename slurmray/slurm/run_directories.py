@@ -29,32 +29,38 @@ def expand(run_dir: str, number: int, host: Host = HERE, variables: Mapping[str,
         return run_dir
 
 
-def attempts(runs: Path, number: int | str, host: Host = HERE) -> list[int]:
+def attempts(runs: Path, job: str, host: Host = HERE) -> list[int]:
     """Return the numbers of a job's attempts that have a run directory, in their order.
 
-    runs: the folder of run directories. number: SLURM_JOB_ID.
+    runs: the folder of run directories. job: its id, or ARRAY_TASK.
     """
-    return [attempt for job, attempt in _attempts(runs, host) if job == str(number)]
+    return [attempt for name, attempt in _attempts(runs, host) if name == job]
 
 
-def renamed_directories(runs: Path, number: int | str, host: Host = HERE) -> list[str]:
+def directories(runs: Path, number: int, host: Host = HERE) -> list[str]:
+    """Return the names of the run directories of a job, or of the tasks of an array."""
+    own = re.compile(f"{number}(_[0-9]+)?")
+    return [f"{name}-{attempt}" for name, attempt in _attempts(runs, host) if own.fullmatch(name)]
+
+
+def renamed_directories(runs: Path, number: int, host: Host = HERE) -> list[str]:
     """Return the names of run directories that a later job with the same id has renamed: of ended jobs."""
-    pattern = re.compile(rf"{re.escape(str(number))}-[0-9]+\.[0-9]{{8}}-[0-9]{{6}}")
+    pattern = re.compile(rf"{number}(_[0-9]+)?-[0-9]+\.[0-9]{{8}}-[0-9]{{6}}")
     return [name for name in host.names(runs) if pattern.fullmatch(name)]
 
 
-def last_attempt(runs: Path, number: int | str, host: Host = HERE) -> int:
+def last_attempt(runs: Path, job: str, host: Host = HERE) -> int:
     """Return the number of a job's last attempt that has a run directory; 0 if none has."""
-    return max(attempts(runs, number, host), default=0)
+    return max(attempts(runs, job, host), default=0)
 
 
 def last_attempts(runs: Path, host: Host = HERE) -> dict[str, int]:
-    """Return {job id: number of its last attempt} of the run directories in a folder."""
+    """Return {job id or ARRAY_TASK: number of its last attempt} of the run directories in a folder."""
     return dict(_attempts(runs, host))
 
 
 def _attempts(runs: Path, host: Host) -> list[tuple[str, int]]:
-    """Job id and number of each attempt that has a run directory, in their order."""
+    """Job id, or ARRAY_TASK, and number of each attempt that has a run directory, in their order."""
     matches = (re.fullmatch("([^-]*)-([0-9]{1,6})", name) for name in host.names(runs))
     return sorted((match[1], int(match[2])) for match in matches if match)
 

@@ -52,7 +52,9 @@ def output(
     may_be_unknown: it is about a job that Slurm may not know.
     """
     result = call(argv, host=host, variables=variables)
-    if result.returncode != 0 and not (may_be_unknown and "Invalid job id" in result.stderr):
+    # Of a task that scontrol does not know, Slurm 24.11 and older write that to standard output.
+    unknown = re.search(r"Invalid job id|\bJob \d+_\d+ not found", result.stderr + result.stdout)
+    if result.returncode != 0 and not (may_be_unknown and unknown):
         raise failure(argv, result.stderr)
     return result.stdout
 
@@ -115,19 +117,43 @@ def hostnames(nodelist: str, host: Host = HERE) -> list[str]:
     return output(["scontrol", "show", "hostnames", nodelist], host=host).split()
 
 
-def squeue(host: Host = HERE, cluster: str | None = None) -> dict[int, str]:
-    """Return {id: state} of this user's jobs that have not ended, in one request. cluster: see Job."""
-    argv = ["squeue", *cluster_option(cluster), "--noheader", "--me", "--states=all", "--format=%A %T"]
-    rows = (line.split() for line in output(argv, host=host).splitlines())
-    return {int(row[0]): row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
+class Queued(NamedTuple):
+    """A job that Slurm knows. state, reason, dependency: as squeue prints them."""
+
+    state: str
+    reason: str
+    dependency: str
 
 
-def owner(number: int, host: Host = HERE, cluster: str | None = None) -> tuple[int, str] | None:
+def squeue(host: Host = HERE, cluster: str | None = None) -> dict[str, Queued]:
+    """Return {id: job} of this user's jobs, in one request. cluster: see Job.
+
+    The id of a task of an array is ARRAY_TASK; tasks that wait may be one job, e.g. `1234_[3-5%2]`.
+    """
+    return _squeue("--me", host=host, cluster=cluster)
+
+
+def squeue_tasks(number: int, host: Host = HERE, cluster: str | None = None) -> dict[str, Queued]:
+    """Return {ARRAY_TASK: job} of the tasks of an array, likewise."""
+    return _squeue("--array", f"--jobs={number}", host=host, cluster=cluster)
+
+
+def _squeue(*arguments: str, host: Host, cluster: str | None) -> dict[str, Queued]:
+    argv = ["squeue", *cluster_option(cluster), "--noheader", *arguments, "--states=all"]
+    printed = output([*argv, "--format=%A|%i|%T|%r|%E"], host=host, may_be_unknown=True)
+    rows = (line.strip().split("|") for line in printed.splitlines())
+    return {
+        name if "_" in name else number: Queued(*facts)
+        for number, name, *facts in (row for row in rows if len(row) == len(Queued._fields) + 2)
+    }
+
+
+def owner(job: str, host: Host = HERE, cluster: str | None = None) -> tuple[int, str] | None:
     """Return uid and name of a job's user; None if Slurm does not know the job, or does not show it.
 
-    Not from scontrol's record: that has texts of the job's user.
+    Not from scontrol's record: that has texts of the job's user. job: its id, or ARRAY_TASK.
     """
-    argv = ["squeue", *cluster_option(cluster), "--noheader", "--states=all", f"--jobs={number}"]
+    argv = ["squeue", *cluster_option(cluster), "--noheader", "--states=all", f"--jobs={job}"]
     answer = output([*argv, "--format=%U %u"], host=host, may_be_unknown=True)
     match = re.search(r"^ *([0-9]{1,10}) (\S+)", answer, re.MULTILINE)
     return (int(match[1]), match[2]) if match else None

@@ -10,9 +10,11 @@ import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from slurmray.agent.combinations import combination
 from slurmray.agent.container.head import dashboard_host
 from slurmray.agent.paths import CANCEL_NOW, SAMPLES, USAGE
 from slurmray.agent.script_parts import read_settings
@@ -44,7 +46,9 @@ from slurmray.slurm.states import (
     parse_time,
     recorded_end,
 )
+from slurmray.slurm.tasks import Task, list_tasks
 from slurmray.slurm.usage import NodeUse, Usage, parse_samples, parse_usage
+from slurmray.sweeps import is_sweep
 
 if TYPE_CHECKING:
     from slurmray.agent.wire.settings import Settings
@@ -77,32 +81,85 @@ class Job:
         self,
         id: int,
         *,
+        task: int | None = None,
         folder: str | Path = ".",
         run_dir: str | None = None,
         cluster: str | None = None,
         host: str | None = None,
+        sweep: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Make the job with an id. UsageError if it is no positive integer.
 
-        run_dir: as in its job spec; None: as in its script, while Slurm has that. folder: where it was
-        submitted, for a job that Slurm has forgotten. cluster: None is the default one. host: with Slurm's
-        commands and the files, as for ssh; None is this one.
+        task: SLURM_ARRAY_TASK_ID of a task of an array, whose id `id` is. run_dir, sweep: as in its job spec;
+        None: as in its script, while Slurm has that. folder: where it was submitted, for a job that Slurm has
+        forgotten. cluster: None is the default one. host: with Slurm's commands and the files, as for ssh;
+        None is this one.
         """
         if isinstance(id, bool) or not isinstance(id, int) or id < 1:
             raise UsageError(f"Job: expected the number of a job, for example 1234, got {id!r}")
+        if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
+            raise UsageError(f"Job: expected the number of a task, for example 0, got {task!r}")
         self.id = id
+        self.task = task
         self.cluster = cluster
         self._cluster_option = slurm_commands.cluster_option(cluster)
         self.host = get_host(host)
         self._folder = Path(folder) if host else Path(folder).absolute()
         self._run_dir = run_dir
+        self._sweep = sweep
         self._outputs: list[Path] = []
         self._shown = ""  # of scontrol, in the last request about the job
         self._is_asked = False  # Slurm, for the folder
         self._is_own = False  # Slurm has said so
 
     def __repr__(self) -> str:
-        return f"Job({self.id})"
+        return f"Job({self.id})" if self.task is None else f"Job({self.id}, task={self.task})"
+
+    @property
+    def name(self) -> str:
+        """The job for Slurm's commands, and in names of files: its id, or ARRAY_TASK."""
+        return str(self.id) if self.task is None else f"{self.id}_{self.task}"
+
+    @cached_property
+    def sweep(self) -> Mapping[str, Sequence[str]]:
+        """The parameters of its sweep, with their values; {} without one, or if its script is forgotten."""
+        if self._sweep is not None:
+            return self._sweep
+        try:
+            found = self._settings().get("sweep")
+        except SlurmError:
+            return {}
+        return found if is_sweep(found) else {}
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """The values of the sweep's parameters in this task; {} if it is none, or they are not known."""
+        return {} if self.task is None else combination(self.sweep, self.task)
+
+    def is_array(self) -> bool:
+        """Whether it is an array, of which each task is a job: see `tasks`. SlurmError as for `state`."""
+        if self.task is not None:
+            return False
+        if self._sweep is not None:
+            return bool(self._sweep)
+        return self._is_array(self._request())
+
+    def _is_array(self, record: Mapping[str, str]) -> bool:
+        return self.task is None and record.get("ArrayJobId") == str(self.id)
+
+    def tasks(self) -> list[Task]:
+        """Return the tasks of a sweep or another array, by their numbers; [] for another job.
+
+        A job that Slurm has forgotten counts as an array only if it was made with its `sweep`.
+        """
+        if not self.is_array():
+            return []
+        self._check_owner()
+        return list_tasks(self, self._runs, self._make_task, has_all=bool(self._sweep))
+
+    def _make_task(self, number: int) -> Job:
+        places: dict[str, Any] = {"folder": self._folder, "run_dir": self._run_dir, "sweep": self.sweep}
+        return Job(self.id, task=number, cluster=self.cluster, host=self.host.name, **places)
 
     def state(self) -> str:
         """Return Slurm's name of the state: PENDING, RUNNING, COMPLETED, FAILED and so on.
@@ -126,7 +183,7 @@ class Job:
             if left <= 0:
                 break
             time.sleep(min(pause, left))
-        raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s")
+        raise TimeoutError(f"job {self.name} has not ended within {timeout:g} s")
 
     def polls(self) -> Iterator[tuple[End, float]]:
         """Yield state and exit code each time it is resumed, and seconds to wait before the next time.
@@ -154,7 +211,7 @@ class Job:
         known = record or {"ExitCode": f"{end.exit_code}:{end.signal}"}
         events = self.events()
         usage = self._usage() if events and end.state == "RUNNING" else None
-        return make_status(self.id, end.state, known, events, time.time(), usage)
+        return make_status(self.id, end.state, known, events, time.time(), usage, self.task)
 
     def utilization(self) -> Mapping[str, NodeUse]:
         """Return {node: what it uses} of a running job, by the nodes' latest samples: see `watch.interval`.
@@ -166,9 +223,9 @@ class Job:
 
     def _usage(self) -> Usage | None:
         """What the nodes of the last attempt use; None if the job has not written that."""
-        number = last_attempt(self._runs, self.id, self.host)
+        number = last_attempt(self._runs, self.name, self.host)
         with suppress(OSError):
-            return parse_usage(self.host.read(self._runs / f"{self.id}-{number}" / USAGE, limit=_MAX_USAGE))
+            return parse_usage(self.host.read(self._runs / f"{self.name}-{number}" / USAGE, limit=_MAX_USAGE))
         return None
 
     def events(self, attempt: int | None = None) -> list[Event]:
@@ -176,8 +233,8 @@ class Job:
 
         attempt: None is the last one.
         """
-        number = last_attempt(self._runs, self.id, self.host) if attempt is None else attempt
-        events = read_events(self._runs / f"{self.id}-{number}", self.host)
+        number = last_attempt(self._runs, self.name, self.host) if attempt is None else attempt
+        events = read_events(self._runs / f"{self.name}-{number}", self.host)
         return [] if self._is_of_earlier_job(number, events) else events
 
     def restarts(self, attempt: int | None = None) -> list[Restart]:
@@ -194,7 +251,7 @@ class Job:
         """
         self._record()  # for owner and folder
         bad: dict[str, str] = {}
-        for number in attempts(self._runs, self.id, self.host)[-_MAX_ATTEMPTS:]:
+        for number in attempts(self._runs, self.name, self.host)[-_MAX_ATTEMPTS:]:
             bad |= find_bad_nodes(self.events(number))
         return bad
 
@@ -235,7 +292,7 @@ class Job:
 
     def _attempts(self, status: Status) -> list[list[Event]]:
         """The events of each attempt up to the last one; [] where they are not recorded."""
-        known = attempts(self._runs, self.id, self.host)
+        known = attempts(self._runs, self.name, self.host)
         numbers = range(min(status.attempt, _MAX_ATTEMPTS))
         return [*(self.events(number) if number in known else [] for number in numbers), self.events()]
 
@@ -273,7 +330,7 @@ class Job:
         """Attempt, node and path of files of samples: all of the last attempt, then those that are wanted."""
         files = []
         for number in sorted({last, *(number for number, _ in wanted)}, reverse=True):
-            folder = self._logs(None)[0] if number == last else self._runs / f"{self.id}-{number}/logs"
+            folder = self._logs(None)[0] if number == last else self._runs / f"{self.name}-{number}/logs"
             names = [name.removesuffix(SAMPLES) for name in self.host.names(folder) if name.endswith(SAMPLES)]
             files += [
                 (number, node, folder / f"{node}{SAMPLES}")
@@ -285,7 +342,7 @@ class Job:
     def _script(self) -> str:
         """Return the job's script; "" if Slurm does not have it any more, or refuses to show it."""
         self._check_owner()
-        argv = self._argv("scontrol", "write", "batch_script", str(self.id), "-")
+        argv = self._argv("scontrol", "write", "batch_script", self.name, "-")
         return slurm_commands.call(argv, host=self.host).stdout
 
     def logs(self, last: int | None = None) -> str:
@@ -304,7 +361,7 @@ class Job:
             except FileNotFoundError:
                 if not known:
                     raise UsageError(
-                        f"{path}: no such file: slurm.output of job {self.id} may name another one, "
+                        f"{path}: no such file: slurm.output of job {self.name} may name another one, "
                         "or run this in the folder in which it was submitted"
                     ) from None
             except OSError as error:
@@ -416,8 +473,8 @@ class Job:
 
     def _logs(self, attempt: int | None) -> tuple[Path, bool]:
         """Return the folder of an attempt's logs, and whether it is this job's."""
-        number = last_attempt(self._runs, self.id, self.host) if attempt is None else attempt
-        run = self._runs / f"{self.id}-{number}"
+        number = last_attempt(self._runs, self.name, self.host) if attempt is None else attempt
+        run = self._runs / f"{self.name}-{number}"
         events: list[Event] = []
         with suppress(UsageError):  # logs can be read without them
             events = read_events(run, self.host)
@@ -425,32 +482,39 @@ class Job:
 
     def outputs(self) -> list[Path]:
         """Return the files of the job's log, as Slurm has named them in the last request about the job."""
-        return self._outputs or [self._folder / f"slurm-{self.id}.out"]
+        return self._outputs or [self._folder / f"slurm-{self.name}.out"]
 
     def files(self) -> list[Path]:
         """Return the job's log and its run directories, those that exist. Errors as for `state`."""
         self.state()  # for owner, folder and log
         logs = [path for path in self.outputs() if path.name in self.host.names(path.parent)]
-        numbers = attempts(self._runs, self.id, self.host)
-        return [*logs, *(self._runs / f"{self.id}-{number}" for number in numbers)]
+        numbers = attempts(self._runs, self.name, self.host)
+        return [*logs, *(self._runs / f"{self.name}-{number}" for number in numbers)]
 
     def cancel(self, *, now: bool = False) -> bool:
-        """Cancel the job with `scancel`, which does nothing to an ended job. SlurmError if Slurm refuses.
+        """Cancel the job, or all tasks of an array, with `scancel`, which does nothing to an ended job.
+
+        SlurmError if Slurm refuses.
 
         now: without the trainer's grace period; one that has begun ends. Return whether that was possible:
         not if an older version rendered the job, or its run directory cannot be written here. Then, and
         without `now`, the trainer has its grace period.
         """
         self._check_owner()
-        slurm_commands.output(self._argv("scancel", str(self.id)), host=self.host)
-        return now and self._end_grace_period()
+        slurm_commands.output(self._argv("scancel", self.name), host=self.host)
+        if not now:
+            return False
+        known = (*FINAL, "PENDING")
+        jobs = [task.job for task in self.tasks() if task.state not in known] if self.is_array() else [self]
+        ended = [job._end_grace_period() for job in jobs]
+        return all(ended)
 
     def _end_grace_period(self) -> bool:
         """Write into the file that the job reads while its trainer has its grace period; see `cancel`."""
         record = self._record()
         if record.get("JobState") in (*FINAL, None):
             return True
-        path = self._runs / f"{self.id}-{record.get('Restarts', '0')}" / CANCEL_NOW
+        path = self._runs / f"{self.name}-{record.get('Restarts', '0')}" / CANCEL_NOW
         # A job that an older version rendered has no such file, and would not read it.
         argv = ["bash", "-c", _WRITE_NOW, "bash", str(path)]
         return slurm_commands.call(argv, host=self.host).returncode == 0
@@ -472,7 +536,7 @@ class Job:
         try:
             argv = attach_argv(place, settings, _last(events, "attach"), command, is_terminal=is_terminal)
         except SlurmError as error:
-            raise SlurmError(f"job {self.id}: {error}") from None
+            raise SlurmError(f"job {self.name}: {error}") from None
         return [*argv[:1], *self._cluster_option, *argv[1:]]
 
     def dashboard_address(self) -> tuple[str, int]:
@@ -483,18 +547,18 @@ class Job:
             fixed = settings["ray"]["dashboard_port"]
             port = _last(events, "dashboard")["port"] if fixed == "auto" else int(fixed)
         except SlurmError as error:
-            raise SlurmError(f"job {self.id}: {error}") from None
+            raise SlurmError(f"job {self.name}: {error}") from None
         return dashboard_host(settings), port
 
     def _running(self, record: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Event]]:
         """Return `last_start` of the running attempt. SlurmError if the job does not run or has no events."""
         state = record.get("JobState", "not known to Slurm")
         if state != "RUNNING":
-            raise SlurmError(f"job {self.id}: the job is {state}; attach while it is RUNNING")
-        run = self._runs / f"{self.id}-{record.get('Restarts', '0')}"
+            raise SlurmError(f"job {self.name}: the job is {state}; attach while it is RUNNING")
+        run = self._runs / f"{self.name}-{record.get('Restarts', '0')}"
         events = read_events(run, self.host)
         if not events:
-            raise SlurmError(f"job {self.id}: no events in {run} yet")
+            raise SlurmError(f"job {self.name}: no events in {run} yet")
         return last_start(events)
 
     def _settings(self) -> Settings:
@@ -502,16 +566,13 @@ class Job:
         try:
             return read_settings(self._script())
         except ValueError:
-            raise SlurmError(f"job {self.id}: its script was not rendered by slurmray") from None
+            raise SlurmError(f"job {self.name}: its script was not rendered by slurmray") from None
 
     def _place(self, record: Mapping[str, str], node: str | None, recorded: Sequence[str]) -> Place:
         """Return a node of the job, by Slurm's record; None is the head node. UsageError for another node.
 
         recorded: nodes of its last start, of which the first one is the head node, if Slurm knows it.
         """
-        name = str(self.id)
-        if "ArrayTaskId" in record:
-            name = f"{record['ArrayJobId']}_{record['ArrayTaskId']}"
         nodes = {
             number: slurm_commands.hostnames(names, self.host)
             for number, names in parse_components(self._shown).items()
@@ -520,9 +581,11 @@ class Job:
         node = node or next((name for name in recorded if name in known), known[0])
         if node not in known:
             text = f"no node {node}; its nodes are {', '.join(known[:8])}"
-            raise UsageError(f"job {self.id}: --node: {text}")
+            raise UsageError(f"job {self.name}: --node: {text}")
         component = next(number for number, names in nodes.items() if node in names)
-        return Place(name, self.id, int(record.get("Restarts", "0")), node, component)
+        return Place(
+            self.name, int(record.get("JobId", self.id)), int(record.get("Restarts", "0")), node, component
+        )
 
     def _current(self) -> End | None:
         """Return state and exit code from slurmctld; None if it does not know the job (any more)."""
@@ -531,13 +594,22 @@ class Job:
 
     def _record(self) -> dict[str, str]:
         """Return the fields of `scontrol show job`, {} for an unknown job; store folder and log."""
+        record = self._request()
+        if self._is_array(record):
+            raise UsageError(f"job {self.name} is an array: name one of its tasks, e.g. {self.name}_0")
+        return record
+
+    def _request(self) -> dict[str, str]:
+        """The same, also for an array: the fields of one of its tasks."""
         self._is_asked = True
         self._check_owner()
-        argv = self._argv("scontrol", "show", "job", str(self.id))
+        argv = self._argv("scontrol", "show", "job", self.name)
         # Seconds since 1970: the host may be in another time zone.
         variables = {"SLURM_TIME_FORMAT": "%s"}
         self._shown = slurm_commands.output(argv, host=self.host, variables=variables, may_be_unknown=True)
         record = parse_job(self._shown)
+        if self.task is None and not self._is_array(record) and "ArrayTaskId" in record:
+            self.id, self.task = int(record["ArrayJobId"]), int(record["ArrayTaskId"])  # by its own id
         if record:
             self._folder = Path(record["WorkDir"])
             paths = (record.get("StdOut"), record.get("StdErr"))
@@ -548,9 +620,9 @@ class Job:
         """UsageError for a job of another user, whose files could have anything in them."""
         if self._is_own:
             return
-        owner = slurm_commands.owner(self.id, self.host, self.cluster)
+        owner = slurm_commands.owner(self.name, self.host, self.cluster)
         if owner and owner[0] != self.host.uid:
-            raise UsageError(f"job {self.id} is {owner[1]}'s, not yours")
+            raise UsageError(f"job {self.name} is {owner[1]}'s, not yours")
         self._is_own = bool(owner)
 
     def _past(self) -> End:
@@ -559,12 +631,12 @@ class Job:
 
     def _accounted(self) -> End | None:
         """Return the end in the accounting; None without accounting, or if the job has no end there."""
-        selected = (*self._cluster_option, f"--jobs={self.id}")
+        selected = (*self._cluster_option, f"--jobs={self.name}")
         output = slurm_commands.sacct("UID,User,State,ExitCode", *selected, host=self.host)
         # A heterogeneous job has a line for each component.
         uid, user, state, code = (output.partition("\n")[0].split("|") + [""] * 4)[:4]
         if uid and uid != str(self.host.uid):
-            raise UsageError(f"job {self.id} is {user}'s, not yours")
+            raise UsageError(f"job {self.name} is {user}'s, not yours")
         end = parse_end(state, code) if code else None
         return end if end and end.state in FINAL else None
 
@@ -573,7 +645,9 @@ class Job:
 
         Only Slurm's accounting has it.
         """
-        output = slurm_commands.sacct("State,UID", *self._cluster_option, f"--jobs={self.id}", host=self.host)
+        output = slurm_commands.sacct(
+            "State,UID", *self._cluster_option, f"--jobs={self.name}", host=self.host
+        )
         found = re.match(r"CANCELLED by (\d+)\|(\d+)", output)
         if not found:
             return None
@@ -590,7 +664,9 @@ class Job:
                 end = end_in_log(log)
         if end is None:
             fix = "check the number, or run this in the folder in which it was submitted"
-            raise SlurmError(f"job {self.id}: unknown to Slurm, and {runs} does not show how it ended: {fix}")
+            raise SlurmError(
+                f"job {self.name}: unknown to Slurm, and {runs} does not show how it ended: {fix}"
+            )
         return end
 
     @property
@@ -598,7 +674,7 @@ class Job:
         """The folder of the run directories. Without an answer of Slurm, in the one that Job was given."""
         if not self._is_asked:
             with suppress(SlurmError):
-                self._record()
+                self._request()
         if self._run_dir is None:
             self._run_dir = "slurmray-runs"
             with suppress(SlurmError):

@@ -14,7 +14,7 @@ PATTERNS: dict[Kind, str] = {
     "time": "(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?|"
     "[Ii][Nn][Ff][Ii][Nn][Ii][Tt][Ee]|[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd]",
     "size": "[0-9]+([KMGTkmgt][Bb]?)?",
-    "array": f"{_INDEXES}(?:,{_INDEXES})*(?:%[1-9][0-9]*)?",
+    "array": f"{_INDEXES}(?:,{_INDEXES})*(?:%[1-9][0-9]*)?|%[1-9][0-9]*",
 }
 
 
@@ -33,7 +33,10 @@ class Option(NamedTuple):
 OPTIONS: dict[str, Option] = {
     "account": Option("Account to charge."),
     "acctg-freq": Option("Seconds between accounting samples, e.g. `task=30`."),
-    "array": Option("A cluster for each index, e.g. `0-19%4`: 20, of which 4 run at a time.", "array"),
+    "array": Option(
+        "A cluster for each index, e.g. `0-19%4`: 20, of which 4 run at a time. With `sweep` only `%4`.",
+        "array",
+    ),
     "batch": Option("Node features that the head node must have."),
     "bb": Option("Burst buffer specification."),
     "bbf": Option("File with the burst buffer specification."),
@@ -68,7 +71,9 @@ OPTIONS: dict[str, Option] = {
     "hint": Option("Binding hint, e.g. `nomultithread`."),
     "hold": Option("Submit held; start with `scontrol release`.", "flag"),
     "ignore-pbs": Option("Ignore #PBS lines.", "flag"),
-    "kill-on-invalid-dep": Option("`yes` or `no`: end the job if its dependency can never be met."),
+    "kill-on-invalid-dep": Option(
+        "`yes`, the default here, or `no`: end the job if its dependency can never be met."
+    ),
     "licenses": Option("Licenses, e.g. `matlab:2`."),
     "mail-type": Option("When to send mail, e.g. `END,FAIL`."),
     "mail-user": Option("Who gets the mail."),

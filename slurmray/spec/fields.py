@@ -36,6 +36,7 @@ class JobFields(TypedDict, total=False):
     prepare: Sequence[Prepare | Section] | None
     services: Sequence[Service | Section] | None
     run: Sequence[str | float] | str | None
+    sweep: Mapping[str, Sequence[str | float]] | None
     launch: str | None
     stop: Stop | Section | None
     spares: int | None

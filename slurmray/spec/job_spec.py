@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, cast
@@ -30,6 +31,7 @@ from slurmray.spec.preset import Preset, allow_name
 from slurmray.spec.ray_section import Ray, check_debug
 from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.slurm_section import Component, GroupBase, Model, SlurmOptions
+from slurmray.spec.sweep_field import check_slurm, check_values
 from slurmray.spec.types import (
     MAX_VARIABLES,
     Count,
@@ -278,6 +280,12 @@ class JobSpec(Model):
     """Processes beside Ray, e.g. a retriever. They start after `prepare`."""
     run: Program = None
     """Command of the trainer: a list of arguments, or a text for bash. Not set: the built-in check."""
+    sweep: dict[EnvName, list[Line]] = Field(default={}, validate_default=True)
+    """Parameters with their values, e.g. `{lr: [1e-6, 5e-6]}`: a task of a job array for each combination.
+
+    `$lr` in `run` is its value; the trainer, prepare steps and services also have it as an environment
+    variable. At most 1,000 tasks; `slurm.array: "%4"` lets 4 run at a time. See docs/guides/sweeps.md.
+    """
     launch: Literal["exec", "ray-job"] = Field(default="exec", validate_default=True)
     """exec: the trainer is a process in the head node's container. ray-job: a job of Ray's job API."""
     stop: Stop = Field(default_factory=Stop, validate_default=True)
@@ -356,6 +364,23 @@ class JobSpec(Model):
             raise ValueError(
                 f"has {size} bytes, and programs get at most {MAX_VARIABLES} in all variables; use files"
             )
+        return value
+
+    @field_validator("sweep")
+    @classmethod
+    def _check_sweep(cls, value: dict[str, list[str]], info: ValidationInfo) -> dict[str, list[str]]:
+        reserved = {*_RESERVED_VARIABLES, *_OF_THE_JOB}
+        wrong = [f"{name} is set by slurmray; use another name" for name in value if name in reserved]
+        wrong += [
+            f"{name} is also in env; leave it out there" for name in value if name in info.data.get("env", {})
+        ]
+        wrong += check_values(value)
+        if "slurm" in info.data:
+            wrong += check_slurm(info.data["slurm"], has_sweep=bool(value))
+        if value and re.search(r"\$\{?SLURM_", info.data.get("run_dir", "")):
+            wrong.append("run_dir: each task has a folder in it; leave the variables of Slurm out")
+        if wrong:
+            raise ValueError(*wrong)
         return value
 
     @field_validator("ray")

@@ -32,7 +32,7 @@ from slurmray.slurm.submitted_job import Job
 from slurmray.slurm.timeline import STEPS
 from slurmray.spec.container import DEFAULT_IMAGE
 
-from .jobs import HANG, Jobs, path_with_slurm, wait_until
+from .jobs import HANG, Jobs, path_with_slurm, wait_clean, wait_until
 from .jobs import Job as EndedJob
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +89,54 @@ def jobs(cluster: SlurmCluster, folder: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PATH", path_with_slurm(cluster, tmp_path / "commands"))
     monkeypatch.chdir(folder)
     return Jobs(cluster, folder)
+
+
+def test_a_sweep_and_a_job_after_it(jobs: Jobs, folder: Path) -> None:
+    """A job for each value: the first ends well, the second fails, the third is cancelled."""
+    (folder / "sweep.yaml").write_text(
+        "name: lrs\n"
+        "slurm: {nodes: 1, cpus_per_task: 1, mem: 1G}\n"
+        "sweep: {lr: [1e-6, 5e-6, 9e-6], batch: [8]}\n"
+        "run: echo lr $lr batch $batch; [[ $lr != 5e-6 ]] || exit 3; [[ $lr != 9e-6 ]] || sleep 600\n"
+    )
+    done = slurmray("submit", "sweep.yaml")
+    assert ", lrs: 3 tasks of 1 node, " in done.stdout, done.stderr
+    number = int(re.search(r"submitted job (\d+)", done.stdout)[1])  # type: ignore[index]
+    after = submit("--job-name=evaluate", "--after=lrs", *ONE, "--", "true")
+
+    def states() -> list[str]:
+        shown = json.loads(slurmray("status", str(number), "--json").stdout)
+        return [task["state"] for task in shown["tasks"]]
+
+    def log(task: int) -> str:
+        return slurmray("logs", f"{number}_{task}").stdout
+
+    wait_until(
+        lambda: states() == ["COMPLETED", "FAILED", "RUNNING"] and "\nlr 9e-6 batch 8\n" in log(2),
+        lambda: slurmray("status", str(number)).stdout + log(0) + log(1) + log(2),
+    )
+    assert "\nlr 1e-6 batch 8\n" in log(0)
+    assert f"] task {number}_1: lr=5e-6 batch=8\n" in log(1)
+    row = rf"  {number}_1  FAILED  lr=5e-6 batch=8  done: trainer exited with 3\n"
+    assert re.fullmatch(rf"job {number} lrs: 3 tasks: .*\n{row}", slurmray("why", str(number)).stdout)
+    assert slurmray("why", f"{number}_1").stdout.startswith(f"job {number}_1, lrs: FAILED. done: trainer exi")
+    assert slurmray("report", f"{number}_2", "-o", "page.html").returncode == 0
+    (running,) = (each for each in listed() if each["id"] == number)
+    assert (running["job"], running["phase"], running["sweep"]) == (
+        f"{number}_2",
+        "training",
+        {"lr": "9e-6", "batch": "8"},
+    )
+    assert slurmray("cancel", "--now", "lrs").returncode == 0
+    wait_until(lambda: states()[2] == "CANCELLED", lambda: str(states()))
+    # Slurm cancels the job after the sweep once all tasks have ended, as one has failed.
+    wait_until(lambda: Job(after).state() == "CANCELLED", lambda: slurmray("status", str(after)).stdout)
+    text = f"the job that it waited for, {number}_* (afterok), ended otherwise"
+    for shown in (slurmray("status", str(after)), slurmray("why", str(after)), slurmray("list", "--all")):
+        assert text in " ".join(shown.stdout.split()), shown
+    wait_clean(jobs.cluster)
+    runs = sorted(path.name for path in (folder / "slurmray-runs").iterdir())
+    assert runs == [f"{number}_{task}-0" for task in range(3)]
 
 
 def test_from_submit_to_result(jobs: Jobs) -> None:
@@ -177,10 +225,10 @@ def test_a_job_that_waits(jobs: Jobs) -> None:
     record = jobs.cluster.job(after)
     assert record["Dependency"].startswith(f"afterok:{number}")
     assert [(row["id"], row["state"]) for row in listed()] == [(after, "PENDING"), (number, "PENDING")]
-    done = slurmray("cancel", "held", str(after), "--now")
+    done = slurmray("cancel", str(after), "held", "--now")
     assert (done.returncode, done.stderr) == (
         0,
-        f"cancelled job {number}, held\ncancelled job {after}, later\n",
+        f"cancelled job {after}, later\ncancelled job {number}, held\n",
     )
     assert "held: has ended already, CANCELLED" in slurmray("cancel", "held").stderr
     assert listed() == []

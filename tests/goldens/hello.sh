@@ -81,6 +81,7 @@
   "network": {"interface": "", "subnet": "", "family": "auto"},
   "env": {},
   "env_from_submitter": [],
+  "sweep": {},
   "env_file": "",
   "node_env": "",
   "preset_env": {},
@@ -228,5 +229,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-115 files of slurmray/agent
+116 files of slurmray/agent
 AGENT

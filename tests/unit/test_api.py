@@ -176,5 +176,5 @@ def test_a_host_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_an_array_is_no_single_job() -> None:
-    with pytest.raises(UsageError, match="submit one for each, or use sbatch"):
+    with pytest.raises(UsageError, match="use sweep, or sbatch"):
         slurmray.submit(slurmray.JobSpec(slurm={"array": "0-3"}))

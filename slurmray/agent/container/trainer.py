@@ -53,15 +53,27 @@ class Trainer:
     def shown_command(self) -> str:
         """The shortened command for the job's log."""
         argv = [self.job_name + ":"] if self.is_ray_job else []
-        argv += self.context.settings["trainer"]["command"] or ["the built-in check"]
+        argv += self._command() or ["the built-in check"]
         return "".join(letter if letter.isprintable() else " " for letter in " ".join(argv)[:MAX_SHOWN])
+
+    def _command(self) -> "List[str]":
+        """The command of the job spec, with the values of the sweep; [] for the built-in check."""
+        settings = self.context.settings
+        command = settings["trainer"]["command"]
+        if not settings["sweep"]:
+            return command
+        from .. import combinations
+
+        return combinations.fill_in(
+            command, {name: self.context.job["env"][name] for name in settings["sweep"]}
+        )
 
     def start(self) -> bool:
         """Start the trainer if its output is being read. Return False otherwise."""
         if not self._open_output():
             return False
         context, settings = self.context, self.context.settings["trainer"]
-        argv = settings["command"] or [*context.program("check"), str(len(context.ray_nodes))]
+        argv = self._command() or [*context.program("check"), str(len(context.ray_nodes))]
         if context.job["attempt"] or context.job["restart"]:
             argv = argv + settings["resume"]
         env = variables.collect(variables.TRAINER, context)

@@ -67,11 +67,19 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
     if attempt is None:
         attempt = int(env.get("SLURM_RESTART_COUNT", "0"))
     run_dir = paths.expand_in_batch("run_dir", settings["run_dir"])
+    name_for_commands = _name_for_commands(number, record)
+    variables = {name: env[name] for name in settings["env_from_submitter"]}
+    if settings["sweep"]:
+        from .. import combinations
+
+        values = combinations.choose(settings["sweep"], name_for_commands)
+        log.write("task %s: %s" % (name_for_commands, combinations.describe(values)))
+        variables.update(values)
     nodes = [node for part in parts for node in part.nodes[: part.group["nodes"]]]
     return {
         "id": number,
         "name": env.get("SLURM_JOB_NAME", ""),
-        "name_for_commands": _name_for_commands(number, record),
+        "name_for_commands": name_for_commands,
         "attempt": attempt,
         "chances": 0,
         "restart": 0,
@@ -83,12 +91,12 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
         "cpus": [component.cpus for component in parts],
         "grace": _grace(settings["stop"]["grace"], config, log),
         "slurmd_port": int(config.get("SlurmdPort", "").partition("-")[0] or SLURMD_PORT),
-        "run_dir": os.path.join(paths.host_path(run_dir), "%s-%d" % (number, attempt)),
+        "run_dir": os.path.join(paths.host_path(run_dir), "%s-%d" % (name_for_commands, attempt)),
         "log_file": os.readlink("/proc/self/fd/2"),
         "mark": os.urandom(16).hex(),
         "token": os.urandom(32).hex(),
         "started": started,
-        "env": {name: env[name] for name in settings["env_from_submitter"]},
+        "env": variables,
         "done_before": [],
         "commit": "",
     }

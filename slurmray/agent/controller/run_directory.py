@@ -58,7 +58,7 @@ def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:
     log.open(run_dir)
     log.event(
         "start",
-        job=job["id"],
+        job=job["name_for_commands"],
         attempt=job["attempt"],
         nodes=job["nodes"],
         spares=job["spares"],
@@ -213,7 +213,7 @@ def _set_others_aside(folder: int, place: str, job: "Job", cluster: str) -> "Lis
         names = []
     for name in names:
         number, _, attempt = name.partition("-")
-        if number != job["id"] or not attempt.isdigit():
+        if number != job["name_for_commands"] or not attempt.isdigit():
             continue
         path, known = os.path.join(place, name), _read_cluster(folder, name)
         if known and cluster and known != cluster and not _has_ended(path):

@@ -165,6 +165,7 @@ if TYPE_CHECKING:
         network: Network
         env: Dict[str, str]
         env_from_submitter: List[str]  # names
+        sweep: Dict[str, List[str]]  # parameter -> its values; {}: no sweep
         env_file: str  # "": none
         node_env: str  # bash; its exports are for Ray and the trainer
         preset_env: Dict[str, str]  # variable -> fact: "rank", "nodes", "head", "ray_port", "interface"
@@ -191,11 +192,11 @@ if TYPE_CHECKING:
         cpus: List[int]  # of each node, by group
         grace: int  # seconds
         slurmd_port: int
-        run_dir: str  # absolute, of this attempt
+        run_dir: str  # absolute, of this attempt; its name begins with name_for_commands
         log_file: str  # the job's output file
         mark: str  # random, of this attempt: in the run directory and on its containers
         token: str  # for Ray
         started: float  # time.time() when the batch script began
-        env: Dict[str, str]  # values of the variables in `env_from_submitter`
+        env: Dict[str, str]  # variables in `env_from_submitter`, and the sweep's parameters
         done_before: List[str]  # prepare steps completed in earlier attempts, not to be repeated
         commit: str  # of the folder checks.same_commit on the head node

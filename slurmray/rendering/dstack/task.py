@@ -48,6 +48,7 @@ FIXES = {
     "ray.head": "under dstack all nodes offer the same; leave ray.head out",
     "notify": "dstack sends no notices; leave notify out",
     "sync": "dstack copies files by its own `files`; leave sync out",
+    "sweep": "dstack has no arrays; submit one run for each combination",
     "spares": "dstack replaces no nodes; leave spares out",
     "on_node_loss": "dstack ends a run when it loses a node; set it to fail",
 }

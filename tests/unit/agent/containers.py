@@ -216,6 +216,7 @@ SETTINGS: dict[str, Any] = {
     "network": {"interface": "", "family": "auto"},
     "env": {},
     "env_from_submitter": [],
+    "sweep": {},
     "env_file": "",
     "node_env": "",
     "preset_env": {},

@@ -26,7 +26,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of run directories: of job 7 two attempts, of 8 one that is young, of 9 one that runs."""
     (tmp_path / "bin").mkdir()
     squeue = tmp_path / "bin/squeue"
-    squeue.write_text("#!/bin/sh\necho 9 RUNNING; echo 7 COMPLETED\n")
+    squeue.write_text("#!/bin/sh\necho '9|9|RUNNING|None|(null)'; echo '7|7|COMPLETED|None|(null)'\n")
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     runs = tmp_path / "runs"
@@ -85,9 +85,22 @@ def test_a_dry_run_removes_no_empty_folder(runs: Path, capsys: pytest.CaptureFix
 def test_a_job_that_waits_for_another_attempt_keeps_its_run_directories(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str
 ) -> None:
-    (tmp_path / "bin/squeue").write_text(f"#!/bin/sh\necho 7 {state}\n")
+    (tmp_path / "bin/squeue").write_text(f"#!/bin/sh\necho '7|7|{state}|None|(null)'\n")
     assert main(["clean", "--yes", "--older-than=0"], capsys)[0] == 0
     assert names(runs) == ["10-0", "7-0", "7-1", "7-x", "70-0"]
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
+def test_tasks_of_a_sweep(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str) -> None:
+    """Those of a sweep that has not ended stay."""
+    tasks = ["8_0-0", "8_12-1", "8_3-0.20261101-120000"]
+    for name in (*tasks, "80_1-0"):
+        write(runs / name, 40)
+    squeue = f"#!/bin/sh\necho '81|8_0|COMPLETED|None|(null)'; echo '8|8_[3-5]|{state}|None|(null)'\n"
+    (tmp_path / "bin/squeue").write_text(squeue)
+    assert main(["clean", "--yes"], capsys)[0] == 0
+    kept = {*tasks[:2]} if state == "RUNNING" else set()
+    assert {name for name in names(runs) if "_" in name} == {*kept, "80_1-0"}
 
 
 def test_what_others_wrote_stays(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -371,7 +371,10 @@ def test_a_host_reads_only_regular_files_of_the_user(host: Host, tmp_path: Path)
     assert sorted(host.names(folder)) == sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.attack("values of other types in the user's list of jobs", inputs=10)
+LARGE_SWEEP = {name: [str(number) for number in range(100)] for name in "abc"}
+
+
+@pytest.mark.attack("values of other types in the user's list of jobs", inputs=16)
 def test_damaged_lines_of_the_history() -> None:
     good = history.Run(7, "a", None, "/", "runs", 1.0, 1, 0)
     history.remember(good)
@@ -379,6 +382,8 @@ def test_damaged_lines_of_the_history() -> None:
         *({"id": "7"}, {"host": "-oProxyCommand=id"}, {"folder": 5}, {"nodes": -1}, {"submitted": "x"}),
         *({"gpus": 1 << 32}, {"submitted": -1}, {"submitted": 1e300}, {"run_dir": "a\0"}),
     ]
+    sweeps: list[Any] = ["lr", ["lr"], {"lr": "1"}, {"lr": [1]}, {"lr": []}, LARGE_SWEEP]
+    wrong += [{"sweep": each} for each in sweeps]
     lines = [json.dumps(good._asdict() | fields) for fields in wrong] + ["[" * 100_000]
     with history.path().open("a") as file:
         file.write("\n".join(lines) + "\n")
@@ -387,12 +392,12 @@ def test_damaged_lines_of_the_history() -> None:
 
 @pytest.mark.attack("values of other types in the user's list of jobs", inputs=12)
 def test_damaged_lines_about_a_cancelled_job() -> None:
-    history.remember_cancel(7, None, None, 5.0)
+    history.remember_cancel(7, None, None, None, 5.0)
     times = [json.dumps(time) for time in ("x", None, [1], -1, 1e300, float("inf"), float("nan"))]
     lines = [f'{{"cancelled": 7, "cluster": null, "host": null, "time": {time}}}' for time in times]
     with history.path().open("a") as file:
         file.write("\n".join([*lines, "[" * 100_000, "5", "[]", "{}", '{"id":']) + "\n")
-    assert history.cancelled_at(7, None, None) == 5.0
+    assert history.cancelled_at(7, None, None, None) == 5.0
 
 
 @pytest.mark.attack("a damaged events.jsonl", inputs=3)

@@ -20,7 +20,11 @@ pwd -P >~/sbatch; echo "$KEY" >>~/sbatch; echo "$@" >>~/sbatch; cat >~/script
 echo 7
 """
 SQUEUE = """#!/bin/sh
-case "$*" in *--jobs=*) echo "$(id -u) me" ;; *--clusters=c2*) echo 8 PENDING ;; *) echo 7 RUNNING ;; esac
+case "$*" in
+*--jobs=*) echo "$(id -u) me" ;;
+*--clusters=c2*) echo '8|8|PENDING|None|(null)' ;;
+*) echo '7|7|RUNNING|None|(null)' ;;
+esac
 """
 
 

@@ -30,6 +30,7 @@ def test_a_cluster_that_nobody_uses_is_not_stalled(
     job = tmp_path / "job.yaml"
     job.write_text(
         "watch: {action: end, stall: 5m}\npreset: verl\nrun: [python3, -m, verl.trainer.main_ppo]\n"
+        "sweep: {lr: [1e-6, 5e-6]}\nslurm: {array: '%1'}\n"
     )
     assert main(["up", str(job)], capsys)[2] == "no Slurm here\n"
     (spec,) = seen
@@ -41,3 +42,4 @@ def test_a_cluster_that_nobody_uses_is_not_stalled(
         assert child.wait(60) == 0
         os.killpg(child.pid, signal.SIGKILL)
     assert (spec.watch.stall, spec.watch.action, spec.preset) == (0, "report", None)
+    assert (spec.sweep, dict(spec.slurm.given()).get("array")) == ({}, None)

@@ -112,10 +112,10 @@ def test_cancelled_with_slurmray(case: Case) -> None:
     """Only the last job of this number, on this cluster."""
     case.slurm(CANCELLED)
     then = time.mktime((2026, 11, 26, 10, 31, 0, 0, 0, -1))
-    history.remember_cancel(7, "c2", None, then)
-    history.remember_cancel(8, None, None, then)
+    history.remember_cancel(7, None, "c2", None, then)
+    history.remember_cancel(8, None, None, None, then)
     assert "by you or an administrator" in case.ask()
-    history.remember_cancel(7, None, None, then)
+    history.remember_cancel(7, None, None, None, then)
     assert (
         case.ask() == "job 7, mine: CANCELLED by you, with slurmray, at 2026-11-26 10:31. It had not started"
     )
@@ -143,6 +143,20 @@ def test_a_lost_worker_cancels_nothing(case: Case) -> None:
     shown = case.ask()
     assert shown.startswith("job 7, mine: CANCELLED by you, with scancel. ")
     assert LOSS not in shown
+
+
+@pytest.mark.parametrize("verb", ["why", "status"])
+def test_the_job_that_it_waited_for_has_failed(case: Case, verb: str) -> None:
+    record = (
+        "ExitCode=0:0 Reason=DependencyNeverSatisfied Dependency=afterok:41_*(failed),afterany:5(unfulfilled)"
+    )
+    case.slurm(f"JobState=CANCELLED {record}")
+    expected = "the job that it waited for, 41_* (afterok), ended otherwise"
+    assert expected in case.ask(verb)
+    case.slurm(f"JobState=PENDING {record}")
+    assert f"never starts, as {expected}: cancel it" in case.ask(verb)
+    case.slurm("JobState=CANCELLED ExitCode=0:0 Reason=Dependency Dependency=afterok:41(unfulfilled)")
+    assert "ended otherwise" not in case.ask(verb)
 
 
 @pytest.mark.parametrize(

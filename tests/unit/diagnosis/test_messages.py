@@ -17,7 +17,7 @@ from slurmray.diagnosis.exit_codes import look_up, look_up_trainer
 from slurmray.diagnosis.failures import failures
 from slurmray.diagnosis.final_states import STATES
 from slurmray.diagnosis.messages import MESSAGES
-from slurmray.diagnosis.pending import PENDING, in_words
+from slurmray.diagnosis.pending import PENDING, explain
 from slurmray.diagnosis.slurm_errors import SLURM_ERRORS
 
 # (part of the cause, line)
@@ -546,7 +546,7 @@ def test_progress_is_no_cause() -> None:
     ],
 )
 def test_reasons_in_words(reason: str, expected: str) -> None:
-    assert in_words(reason) == expected
+    assert explain("PENDING", reason, "(null)") == expected
 
 
 def fixes() -> list[str]:

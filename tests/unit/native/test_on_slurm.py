@@ -189,8 +189,7 @@ def test_an_array_has_separate_log_files(folder: Path) -> None:
 
 @pytest.mark.parametrize("job_id", ["9", "7_1"])
 def test_a_job_that_slurm_cannot_complete(job_id: str, answers: Callable[..., None], folder: Path) -> None:
-    """The name of the run directory contains SLURM_JOB_ID, which an array task's id does not."""
-    answers(f"echo '{job_id}|COMPLETING|9'")
+    answers(f"echo '{job_id}|COMPLETING'")
     job: RayJob[Any] = RayJob(folder / "%j", job_id)
     assert not job.done(force_check=True)
 
@@ -200,11 +199,11 @@ def test_a_job_that_slurm_cannot_complete(job_id: str, answers: Callable[..., No
         (run / "events.jsonl").write_text("".join(map(event_line, names)))
 
     write("7-0", "start", "end")  # another job
-    write("9-9", "start", "requeue", "end")
+    write(f"{job_id}-9", "start", "requeue", "end")
     assert not job.done(force_check=True)
-    write("9-10", "start")
+    write(f"{job_id}-10", "start")
     assert not job.done(force_check=True)
-    write("9-10", "start", "end")
+    write(f"{job_id}-10", "start", "end")
     assert job.done(force_check=True)
 
 

@@ -16,12 +16,12 @@ def states(watcher: Watcher, *jobs: str) -> list[str]:
 
 
 def test_states_of_all_jobs_in_one_request(answers: Callable[..., None], folder: Path) -> None:
-    answers("printf '7|RUNNING|7\\n8_0|COMPLETED|9\\n8_1|PENDING|8\\n'")
+    answers("printf '7|RUNNING\\n8_0|COMPLETED\\n8_1|PENDING\\n'")
     watcher = Watcher()
     assert states(watcher, "7", "8_0", "8_1") == ["RUNNING", "COMPLETED", "PENDING"]
     assert [watcher.is_done(job, mode="cache") for job in ("7", "8_0", "8_1")] == [False, True, False]
     assert (folder / "asked").read_text() == "squeue\n"
-    answers("""case $* in *8_0*) exit 1;; esac; printf '7|REQUEUE_HOLD|7\\n8_1|RUNNING|8\\n'""")
+    answers("""case $* in *8_0*) exit 1;; esac; printf '7|REQUEUE_HOLD\\n8_1|RUNNING\\n'""")
     assert states(watcher, "7", "8_0", "8_1") == ["REQUEUE_HOLD", "COMPLETED", "RUNNING"]
     assert not watcher.is_done("7", mode="cache")
 

@@ -55,7 +55,7 @@ VALUES: dict[syntax.Kind, str | bool | None] = {
     "optional": None,
     "time": "8642015",
     "size": "8642016G",
-    "array": "8642018",
+    "array": "%8642018",
 }
 # A value for every field. None occurs in the templates.
 MARKED: dict[str, Any] = {
@@ -67,6 +67,8 @@ MARKED: dict[str, Any] = {
             for name, option in syntax.OPTIONS.items()
             if name not in ("mem-per-cpu", "mem-per-gpu", "cpus-per-gpu")  # others exclude them
         },
+        "output": "Zmark-output-%A_%a",
+        "error": "Zmark-error-%A_%a",
         "exclusive": "topo",
         "nodes": 18642,
         "cpus_per_task": 8642002,
@@ -129,6 +131,7 @@ MARKED: dict[str, Any] = {
         {"name": "zmark-b", "run": "Zmark-service", "image": "Zmark.io/zmark"},
     ],
     "run": ["Zmark-run"],
+    "sweep": {"Zmark_parameter": ["Zmark-value-a", "8642020"]},
     "launch": "ray-job",
     "checks": {"paths": ["Zmark-path"], "same_commit": "Zmark-commit", "burn_in": 8642},
     "preflight": "warn",

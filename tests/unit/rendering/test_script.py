@@ -120,6 +120,20 @@ def test_values_are_only_in_directives_and_settings(image: dict[str, Any], other
         assert text in settings
 
 
+@pytest.mark.parametrize(("fields", "array"), [({}, "0-5"), ({"slurm": {"array": "%2"}}, "0-5%2")])
+def test_a_sweep_is_an_array(fields: dict[str, Any], array: str) -> None:
+    text = hello(sweep={"lr": ["1e-6", "$(exit)"], "batch": ["1", "2", "3"]}, **fields)
+    assert re.findall("#SBATCH --array=(.*)", text) == [array]
+    assert read_settings(text)["sweep"] == {"lr": ["1e-6", "$(exit)"], "batch": ["1", "2", "3"]}
+
+
+def test_a_job_does_not_wait_for_ever_for_another() -> None:
+    line = "#SBATCH --kill-on-invalid-dep="
+    assert f"{line}yes\n" in hello(slurm={"dependency": "afterok:1"})
+    kept = hello(slurm={"dependency": "afterok:1", "kill_on_invalid_dep": "no"})
+    assert (f"{line}no\n" in kept, f"{line}yes" in kept, line in hello()) == (True, False, False)
+
+
 def test_the_users_own_options_of_slurm() -> None:
     text = hello(slurm={"gres": "gpu:h100:2,nvme:1", "extra": ["--odd=a b"]})
     assert '\n#SBATCH --odd="a b"\n' in text

@@ -144,7 +144,9 @@ def test_what_the_nodes_use(
     assert last.endswith(" ago: step 41")
     assert json.loads(main(["status", "7", "--json"], capsys)[1])["utilization"]["gpu-2"]["idle"] == 720
     assert job().utilization()["gpu-1"].gpu == 96
-    monkeypatch.setattr(slurm_commands, "squeue", lambda *_: {7: "RUNNING"})
+    monkeypatch.setattr(
+        slurm_commands, "squeue", lambda *_: {"7": slurm_commands.Queued("RUNNING", "None", "(null)")}
+    )
     header, row = main(["list"], capsys)[1].splitlines()
     assert (header.split()[6], row.split()[6:8]) == ("BUSY", ["90", "%"])
     usage.write_text("[")
@@ -229,9 +231,9 @@ def test_attach_argv_of_pyxis(running: Path, tmp_path: Path) -> None:
 def test_attach_argv_of_a_component_and_a_task(
     running: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MORE", "ArrayJobId=5 ArrayTaskId=2")
+    (tmp_path / "runs/5_2-1").symlink_to(running.parent)
+    monkeypatch.setenv("MORE", "JobId=7 ArrayJobId=5 ArrayTaskId=2")
     assert "--jobid=5_2" in job().attach_argv()
-    assert running.exists()
     nodes = "*hostnames*a*) echo gpu-1; exit;; *hostnames*b*) echo gpu-2; exit;;"
     fields = "JobState=RUNNING Restarts=1"
     text = "\n\n".join(

@@ -641,3 +641,57 @@ def test_options_of_sbatch_are_typed() -> None:
 @pytest.mark.parametrize(("given", "seconds"), [("30m", 1800), ("2h", 7200), ("90s", 90), ("90", 90), (0, 0)])
 def test_times_with_a_unit(given: str | int, seconds: int) -> None:
     assert JobSpec(watch={"stall": given}).watch.stall == seconds
+
+
+SWEEP = {"lr": ["1e-6", "5e-6"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"sweep": {"lr": []}}, "sweep: lr is empty; give it values, or leave it out"),
+        ({"sweep": {"lr": "1e-6"}}, "sweep.lr: expected a list, got '1e-6'"),
+        ({"sweep": {"lr": ["1", 1]}}, "sweep: lr: '1' is there twice; leave it out"),
+        ({"sweep": {"actor.lr": [1]}}, "sweep.actor.lr: not a valid name of a variable"),
+        ({"sweep": {"lr": [None]}}, "sweep.lr, item 1: expected text, got null"),
+        ({"sweep": {"lr": ["a\nb"]}}, "sweep.lr, item 1: has a newline"),
+        ({"sweep": {"lr": ["a" * 1001]}}, "has more than 1000 characters; write it to a file"),
+        (
+            {"sweep": {"a": list(range(40)), "b": list(range(26))}},
+            "has 1040 combinations; a sweep has at most",
+        ),
+        ({"sweep": {"NNODES": [1]}}, "sweep: NNODES is set by slurmray; use another name"),
+        ({"sweep": {"SLURM_JOB_ID": [1]}}, "sweep: SLURM_JOB_ID is set by slurmray; use another name"),
+        ({"sweep": SWEEP, "env": {"lr": None}}, "sweep: lr is also in env; leave it out there"),
+        (
+            {"sweep": SWEEP, "slurm": {"array": "0-3"}},
+            "sweep: sets the indexes of slurm.array, 0-3; leave it",
+        ),
+        (
+            {"slurm": {"array": "%3"}},
+            "sweep: not set, and slurm.array, %3, has no indexes; write e.g. 0-19%3",
+        ),
+        (
+            {"sweep": SWEEP, "slurm": {"output": "%x.log"}},
+            "sweep: slurm.output: all tasks would write to %x.log",
+        ),
+        (
+            {"sweep": SWEEP, "run_dir": "/r/${SLURM_JOB_ID}"},
+            "sweep: run_dir: each task has a folder in it; leave",
+        ),
+        (
+            {"sweep": SWEEP, "slurm": {"groups": [CPU_HEAD, GPU_NODES]}},
+            "sweep: Slurm has no arrays of jobs with groups; leave sweep or slurm.groups out",
+        ),
+    ],
+)
+def test_sweeps_that_cannot_be(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec(**fields)
+    (problem,) = caught.value.problems
+    assert text in str(problem)
+
+
+def test_a_sweep() -> None:
+    job = spec(sweep={"lr": [1, "5e-6"]}, slurm={"array": "%1", "output": "%x-%A_%a.log", "error": "%4j.err"})
+    assert job.sweep == {"lr": ["1", "5e-6"]}

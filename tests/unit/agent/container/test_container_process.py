@@ -447,6 +447,16 @@ def test_resume_arguments_come_in_later_attempts(tmp_path: Path) -> None:
         wait_for_output(made, "a --resume 2\n")
 
 
+def test_the_values_of_a_sweep(tmp_path: Path) -> None:
+    show = "import os, sys; print(sys.argv[1], os.environ['lr'])"
+    with cluster(tmp_path) as made:
+        given = trainer(sys.executable, "-c", show, "--lr=$lr")
+        made.start(settings(trainer=given, sweep={"lr": ["1", "$(x)"]}), job(env={"lr": "$(x)"}))
+        assert "--lr=$(x)" in made.run_until("trainer")["command"]
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, "--lr=$(x) $(x)\n")
+
+
 def test_a_node_that_does_not_join(tmp_path: Path) -> None:
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
         made.env["RAY_FAULT"] = "no gpu-2"

@@ -385,6 +385,23 @@ def test_commands_name_only_this_job_of_an_array(number: str, expected: str, tmp
     assert (job.job()["id"], job.job()["name_for_commands"]) == (number, expected)
 
 
+def test_a_task_of_a_sweep_has_its_values(tmp_path: Path) -> None:
+    """By Slurm's record: the variables may be those of another job, in which this one was submitted."""
+    sweep = {"lr": ["1e-6", "$(exit)"], "batch": ["1", "2"]}
+    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "0"}, sweep=sweep)
+    assert job.wait()[0] == 66, job.log()
+    assert job.job()["env"] == {"lr": "$(exit)", "batch": "2"}
+    assert "] task 12_3: lr=$(exit) batch=2\n" in job.log()
+    assert Path(job.job()["run_dir"]).name == "12_3-0"
+
+
+@pytest.mark.parametrize("number", ["12", "14"])
+def test_a_job_that_is_no_task_of_the_sweep(number: str, tmp_path: Path) -> None:
+    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": number}, sweep={"lr": ["1e-6", "5e-6"]})
+    assert job.wait()[0] == 64
+    assert " is no task of the sweep, which has 2: submit the script with --array=0-1" in job.log()
+
+
 def test_a_job_of_an_array_that_slurm_does_not_know(tmp_path: Path) -> None:
     job = Job(tmp_path, "fails", {"SLURM_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "3"})
     assert job.wait()[0] == 64

@@ -33,7 +33,7 @@ def restart(number: int, **fields: object) -> str:
 
 
 def make(submit: Path, attempt: int = 0, cluster: str = "one", runs: str = "slurmray-runs") -> list[str]:
-    job: Any = {"id": "7", "attempt": attempt, "mark": "secret"}
+    job: Any = {"name_for_commands": "7", "attempt": attempt, "mark": "secret"}
     job["run_dir"] = f"{submit / runs}/7-{attempt}"
     return run_directory.make(job, str(submit), cluster)
 
@@ -288,7 +288,7 @@ def test_a_stranger_has_made_the_attempt_before(tmp_path: Path, place: str) -> N
         return
     (tmp_path / "slurmray-runs/8-0").mkdir()
     os.chown(tmp_path / "slurmray-runs/8-0", BOB, BOB)
-    job: Any = {"id": "9", "attempt": 0, "mark": "x", "run_dir": f"{runs}/8-0"}
+    job: Any = {"name_for_commands": "9", "attempt": 0, "mark": "x", "run_dir": f"{runs}/8-0"}
     with pytest.raises(JobError, match=r"8-0 exists already, and belongs to 65530\. Set run_dir"):
         run_directory.make(job, str(tmp_path), "")
 

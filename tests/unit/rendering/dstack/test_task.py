@@ -197,6 +197,7 @@ def test_variables() -> None:
             "prepare, item 1: a: under dstack prepare steps run on the head node only; move it",
         ),
         ({"slurm": {"array": "0-3"}}, "slurm.array: dstack has no arrays"),
+        ({"sweep": {"lr": ["1"]}}, "sweep: dstack has no arrays; submit one run for each combination"),
         ({"container": {"workdir": "$HOME"}}, "container.workdir: dstack expands no variables"),
         ({"container": {"mounts": ["/a:$B"]}}, "container.mounts, item 1: dstack expands no variables"),
         ({"ray": {"temp_dir": "$T"}}, "ray.temp_dir: dstack expands no variables"),
@@ -257,7 +258,7 @@ def test_every_field_is_used_left_out_or_refused() -> None:
         "container.python",
         *("env_file", "node_env", "network.subnet", "sync", "notify"),
         *("network.interface", "network.family", "requeue.exit_code"),
-        *("spares", "on_node_loss", "restart.max", "restart.min_nodes"),
+        *("sweep", "spares", "on_node_loss", "restart.max", "restart.min_nodes"),
         *("restart.window", "restart.exit_codes", "restart.grace"),
         *(
             "ray.head.gpus",
