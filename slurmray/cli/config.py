@@ -69,8 +69,8 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
         click.echo(f"{field:<{widths[0]}}  {value:<{widths[1]}}  {where}")
     if chosen and chosen.host:
         click.echo(f"jobs are submitted on {chosen.host}, in {chosen.submit_folder()}", err=True)
-    for field, reason in (chosen.forbidden if chosen else {}).items():
-        click.echo(f"slurm.{field} is not allowed: {reason}")
+    for demand in chosen.demands if chosen else ():
+        click.echo(str(demand))
 
 
 def _fields(source: Source, path: FieldPath) -> Iterator[tuple[tuple[str, ...], Any, str]]:
