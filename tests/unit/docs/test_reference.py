@@ -94,3 +94,11 @@ def test_links_of_docs_stay_in_docs() -> None:
     for page in DOCS.rglob("*.md"):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).resolve().is_relative_to(DOCS), f"{page.name}: {target}"
+
+
+def test_the_page_for_administrators_shows_its_files() -> None:
+    page = (DOCS / "guides/administrators.md").read_text()
+    blocks = re.findall(r"^```(?:bash|lua)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    files = [ROOT / "examples/admin" / name for name in ("prolog.sh", "epilog.sh", "job_submit.lua")]
+    assert sorted(files) == sorted((ROOT / "examples/admin").iterdir())
+    assert blocks == [file.read_text() for file in files]

@@ -188,7 +188,7 @@ def test_required_values(folder: Path) -> None:
     assert find("ray: {auth: token}\ncontainer: {runtime: apptainer, image: a.sif}") == []
     assert find("ray: {auth: none}\nslurm: {qos: high}", ("--runtime", "docker"), ("watch.stall", "2m")) == [
         "job.yaml:1:13: ray.auth: 'none' is not allowed: expected 'token' (SITE)",
-        "job.yaml:2:13: slurm.qos: 'high' is not allowed: expected null or 'low' (SITE)",
+        "job.yaml:2:14: slurm.qos: 'high' is not allowed: expected null or 'low' (SITE)",
         "--runtime: 'docker' is not allowed: expected 'podman' or 'apptainer' (SITE)",
         "--set watch.stall: '120' is not allowed: expected '60' or '90' (SITE)",
     ]
