@@ -5,21 +5,22 @@
 # For all other jobs, slurmray's or not, it looks for a folder and ends. With another exit code than 0, Slurm would drain
 # the node.
 exec </dev/null >/dev/null 2>&1
-shopt -s extglob nullglob
+shopt -s nullglob
+set -o pipefail
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
 cd / || exit 0
 parents=(/tmp /var/tmp)                   # ray.temp_dir and TMPDIR of jobs, on the node's own disks
 job=${SLURM_HET_JOB_ID:-${SLURM_JOB_ID-}} # a job with groups has the number of its first component
 IFS=: read -r user _ uid gid _ home _ < <(getent passwd "${SLURM_JOB_UID-}")
-[[ $job == +([0-9]) && $uid == +([0-9]) && $gid == +([0-9]) ]] || exit 0
+[[ $job =~ ^[0-9]+$ && $uid =~ ^[0-9]+$ ]] || exit 0
 
 # find_folders: the job's folders, into `folders`. Only those of the job's user, as anybody can make such a name in /tmp.
 find_folders() {
-	local parent path
+	local parent path names="^(ray-$job-[0-9]+-[0-9a-f]{6}|slurmray-$job-[0-9]+-.+)$"
 	folders=()
 	for parent in "${parents[@]}"; do
-		for path in "$parent"/ray-"$job"-+([0-9])-+([0-9a-f]) "$parent"/slurmray-"$job"-+([0-9])-*; do
-			[[ $(stat --format '%u %F' -- "$path") != "$uid directory" ]] || folders+=("$path")
+		for path in "$parent/ray-$job-"* "$parent/slurmray-$job-"*; do
+			[[ ! ${path##*/} =~ $names || $(stat --format '%u %F' -- "$path") != "$uid directory" ]] || folders+=("$path")
 		done
 	done
 }
@@ -35,8 +36,13 @@ as_user() {
 # user leaves behind may keep the pipe open, so `head` has a time limit, too.
 remove_containers() {
 	local ids filters=(--filter "label=slurmray.job=$job" --filter "label=slurmray.user=$user")
-	mapfile -t ids < <("$@" ps --all --quiet --no-trunc "${filters[@]}" | timeout 70 head --bytes=65536)
-	((${#ids[@]} == 0)) || "$@" rm --force --volumes "${ids[@]}"
+	for _ in 1 2 3; do # on a busy node Podman may fail, or give up waiting for the end of a container
+		mapfile -t ids < <("$@" ps --all --quiet --no-trunc "${filters[@]}" | timeout 70 head --bytes=65536)
+		wait "$!" && ((${#ids[@]} == 0)) && return
+		"$@" kill "${ids[@]}"
+		"$@" rm --force --volumes "${ids[@]}"
+	done
+	logger --tag slurmray-epilog "job $job of $user: ${*: -1} may still have containers"
 }
 
 find_folders
