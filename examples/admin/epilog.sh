@@ -41,6 +41,7 @@ remove_containers() {
 		wait "$!" && ((${#ids[@]} == 0)) && return
 		"$@" kill "${ids[@]}"
 		"$@" rm --force --volumes "${ids[@]}"
+		((SECONDS < 60)) || break
 	done
 	logger --tag slurmray-epilog "job $job of $user: ${*: -1} may still have containers"
 }
