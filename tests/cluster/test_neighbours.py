@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -339,6 +340,24 @@ def reconfigure(cluster: SlurmCluster, conf: str) -> None:
     assert done.returncode == 0, done
 
 
+@contextlib.contextmanager
+def decoys(cluster: SlurmCluster, job: int, target: Path) -> Iterator[str]:
+    """Folder, links and container in the name of alice's job, of bob but for a link. Yields the container's id.
+
+    target: of the links.
+    """
+    argv = ["bash", "-c", DECOYS, "decoys", str(job), str(target), DEFAULT_IMAGE]
+    try:
+        made = cluster.run(argv, "bob", "node1")
+        assert made.returncode == 0, made
+        link = cluster.run(["ln", "-s", str(target), f"/tmp/ray-{job}-0-aaaaaa"], "alice", "node1")
+        assert link.returncode == 0, link
+        yield made.stdout.strip()
+    finally:
+        cluster.run(["bash", "-c", f"rm -r /tmp/ray-{job}-0-*"], host="node1")
+        cluster.run(["podman", "rm", "decoy"], "bob", "node1")
+
+
 @pytest.mark.attack("folders, links and containers in the name of a dead job, for root's Epilog")
 def test_the_epilog_removes_what_a_dead_job_left(administered: SlurmCluster, folder: Path) -> None:
     """Nothing of another job of the same user, and nothing of another user."""
@@ -354,27 +373,18 @@ def test_the_epilog_removes_what_a_dead_job_left(administered: SlurmCluster, fol
     for jobs, number in pair:
         jobs.wait_for(number, "\nstarted\n")
     (_, dead), (other, number) = pair
-    argv = ["bash", "-c", DECOYS, "decoys", str(dead), str(other.folder), DEFAULT_IMAGE]
-    decoys = cluster.run(argv, "bob", "node1")
-    assert decoys.returncode == 0, decoys
-    own = cluster.run(["ln", "-s", str(other.folder), f"/tmp/ray-{dead}-0-aaaaaa"], "alice", "node1")
-    assert own.returncode == 0
-    crashed = cluster.run(["bash", "-c", CRASH, "crash", str(dead)], host="node1")
-    assert crashed.returncode == 0, crashed
-    assert cluster.wait(dead, HANG)[0] == "FAILED"  # once the Epilog has ended
-    listed = [
-        "bash",
-        "-c",
-        f"ls -d /tmp/ray-{dead}-*; podman ps --all --quiet --filter label=slurmray.job={dead}",
-    ]
-    links = [f"/tmp/ray-{dead}-0-{end}" for end in ("aaaaaa", "abcdef", "fedcba")]
-    assert cluster.run(listed, "alice", "node1").stdout.split() == links
-    kept = cluster.run([*listed[:2], f"ls {links[1]}; {listed[2]}"], "bob", "node1").stdout.split()
-    assert kept == ["file", *links, decoys.stdout.strip()[:12]]
+    names = f"/tmp/ray-{dead}-0-"
+    listed = f"ls -d {names}*; podman ps --all --quiet --no-trunc --filter label=slurmray.job={dead}"
+    with decoys(cluster, dead, other.folder) as container:
+        crashed = cluster.run(["bash", "-c", CRASH, "crash", str(dead)], host="node1")
+        assert crashed.returncode == 0, crashed
+        assert cluster.wait(dead, HANG)[0] == "FAILED"  # once the Epilog has ended
+        links = [names + end for end in ("aaaaaa", "abcdef", "fedcba")]
+        assert cluster.run(["bash", "-c", listed], "alice", "node1").stdout.split() == links
+        kept = cluster.run(["bash", "-c", f"ls {links[1]}; {listed}"], "bob", "node1").stdout.split()
+        assert kept == ["file", *links, container]
     store = cluster.run(["stat", "--format=%U %a", "/var/lib/user-containers/1001"], host="node1")
     assert store.stdout == "alice 700\n"
-    cluster.run(["rm", "-r", *links], host="node1")
-    cluster.run(["podman", "rm", "decoy"], "bob", "node1")
     (other.folder / "go").touch()
     ended = other.wait_end(number)
     assert ended.code == "0:0", ended.log
