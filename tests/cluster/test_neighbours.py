@@ -342,9 +342,9 @@ def reconfigure(cluster: SlurmCluster, conf: str) -> None:
 
 @contextlib.contextmanager
 def decoys(cluster: SlurmCluster, job: int, target: Path) -> Iterator[str]:
-    """Folder, links and container in the name of alice's job, of bob but for a link. Yields the container's id.
+    """Folder, link and container of bob, and a link of alice, in the name of alice's job.
 
-    target: of the links.
+    target: of the links. Yields the container's id.
     """
     argv = ["bash", "-c", DECOYS, "decoys", str(job), str(target), DEFAULT_IMAGE]
     try:
