@@ -25,7 +25,8 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
 
     Profiles are defaults for all your job specs. They are in ~/.config/slurmray/config.yaml and in your
     site's /etc/slurmray/config.yaml, or in the file that SLURMRAY_CONFIG names instead of both. `forbid`
-    saves users a mistake and enforces nothing; Slurm's limits and job_submit plugins do.
+    has fields that jobs may not set, and why; `require` the values of which a field must have one, also by
+    default. Both save users a mistake and enforce nothing; Slurm's limits and job_submit plugins do.
 
     \b
     Example:
@@ -34,7 +35,8 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
         gpu:                    # fields of a job spec, which those of a job override
           slurm: {account: vision, partition: h100}
           container: {runtime: podman}
-          forbid: {mem: nodes are not shared here}      # fields of slurm that jobs may not set
+          forbid: {slurm.mem: nodes are not shared here}
+          require: {ray.auth: [auto, token]}
         laptop:
           host: login.example   # jobs are submitted there, through your own ssh
           folder: runs/vision   # in this folder of it; it begins in your home
@@ -69,8 +71,8 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
         click.echo(f"{field:<{widths[0]}}  {value:<{widths[1]}}  {where}")
     if chosen and chosen.host:
         click.echo(f"jobs are submitted on {chosen.host}, in {chosen.submit_folder()}", err=True)
-    for field, reason in (chosen.forbidden if chosen else {}).items():
-        click.echo(f"slurm.{field} is not allowed: {reason}")
+    for demand in chosen.demands if chosen else ():
+        click.echo(str(demand))
 
 
 def _fields(source: Source, path: FieldPath) -> Iterator[tuple[tuple[str, ...], Any, str]]:

@@ -90,7 +90,7 @@ def load_plan(
     and with a + at its end the value, or each item of a list, is added to a list. trainer: the command after
     `--`, which overrides `run`. check: raises SpecError for more problems in a plan. fields: of the job spec,
     which override those of the file; those of a section one by one. profile: has the fields that the file and
-    those that it includes lack. stdin: in place of standard input.
+    those that it includes lack, and demands on the result. stdin: in place of standard input.
     """
     stdin = read_stdin(path) if stdin is None else stdin
     try:

@@ -2,9 +2,10 @@
 
 profile: gpu                # the one that is used without --profile
 profiles:
-  gpu:                      # fields of a job spec, forbid, host and folder
+  gpu:                      # fields of a job spec, forbid, require, host and folder
     slurm: {account: vision, partition: h100}
-    forbid: {mem: nodes are not shared here}
+    forbid: {slurm.mem: nodes are not shared here}
+    require: {container.runtime: [podman, apptainer]}
   laptop:
     host: login.example     # jobs are submitted there, through ssh
     folder: runs/vision     # from this folder of it
@@ -14,22 +15,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.files import read as read_file
+from slurmray.loading.demands import Demand, find_field, parse_allowed
 from slurmray.loading.load import place_problem
-from slurmray.slurm import syntax
 from slurmray.slurm.host import Host, get_host
 from slurmray.spec.job_spec import JobSpec
-from slurmray.spec.slurm_section import Component, Model
-from slurmray.spec.types import Line
-from slurmray.spec.validation_errors import dotted, list_problems
+from slurmray.spec.slurm_section import Model
+from slurmray.spec.types import Line, check_items
+from slurmray.spec.validation_errors import list_problems
 from slurmray.yaml_source import Source
 
 NONE = "none"  # in place of a name: no profile
@@ -37,7 +38,7 @@ SITE = Path("/etc/slurmray/config.yaml")
 
 
 class Profile(NamedTuple):
-    """A profile. source: fields of a job spec. forbidden: field of `slurm` -> why.
+    """A profile. source: fields of a job spec. demands: on the fields of every job spec with it.
 
     host: where Slurm is, a name for ssh; None is this host. folder: from which jobs are submitted there,
     relative to the home folder; None is `slurmray/` and the name of the current folder.
@@ -45,7 +46,7 @@ class Profile(NamedTuple):
 
     name: str
     source: Source
-    forbidden: Mapping[str, str]
+    demands: Sequence[Demand] = ()
     host: str | None = None
     folder: str | None = None
 
@@ -54,20 +55,12 @@ class Profile(NamedTuple):
         return self.folder or f"slurmray/{Path.cwd().name}"
 
     def refusals(self, spec: JobSpec) -> Iterator[Problem]:
-        """Yield a problem for each forbidden option in a job spec, and for missing files of `sync`."""
+        """Yield a problem for each demand that a job spec does not meet, and for missing files of `sync`."""
         for number, name in enumerate(spec.sync if self.host else ()):
             if not Path(name).exists():
                 yield Problem("", f"sync, item {number + 1}: no such file: {name}", ("sync", number))
-        sections: list[tuple[yaml_source.Path, Component]] = [(("slurm",), spec.slurm)]
-        sections += [(("slurm", "groups", n), group) for n, group in enumerate(spec.slurm.groups)]
-        for path, section in sections:
-            inherited = [] if section is spec.slurm else list(spec.slurm.given())
-            for option, value in section.given():
-                reason = self.forbidden.get(option.replace("-", "_"))
-                if reason and (option, value) not in inherited:
-                    field = (*path, option.replace("-", "_"))
-                    text = f"{dotted(field)}: not allowed in the profile {self.name}: {reason}"
-                    yield Problem("", text, field)
+        for demand in self.demands:
+            yield from demand.problems(spec)
 
 
 def choose_host(profile: Profile | None) -> Host:
@@ -80,12 +73,21 @@ def choose_folder(profile: Profile | None) -> Path:
     return Path(profile.submit_folder()) if profile and profile.host else Path.cwd()
 
 
+def _check_field(name: str) -> str:
+    find_field(name)
+    return name
+
+
+_FieldName = Annotated[Line, AfterValidator(_check_field)]
+
+
 class _Fields(Model):
     """A profile in a file. The fields of job specs are checked with those of a job."""
 
     model_config = ConfigDict(extra="allow")
 
-    forbid: dict[Line, Line] = Field(default={})
+    forbid: dict[_FieldName, Line] = Field(default={})
+    require: dict[_FieldName, Any] = Field(default={})
     host: Line | None = None
     folder: Line | None = None
 
@@ -96,12 +98,10 @@ class _Fields(Model):
             raise ValueError("expected a host as for ssh, e.g. login.example or me@login.example")
         return value
 
-    @field_validator("forbid")
+    @field_validator("require")
     @classmethod
-    def _check_forbid(cls, value: dict[str, str]) -> dict[str, str]:
-        known = [name.replace("-", "_") for name in syntax.OPTIONS]
-        if unknown := [name for name in value if name not in known]:
-            raise ValueError(*(f"{name}: no field of slurm" for name in unknown))
+    def _check_require(cls, value: dict[str, Any]) -> dict[str, Any]:
+        check_items(lambda item: parse_allowed(*item), (("", item) for item in value.items()))
         return value
 
     @model_validator(mode="after")
@@ -159,15 +159,22 @@ def choose(name: str | None) -> Profile | None:
         hint = f"known are {', '.join(list_names())}" if list_names() else f"define it in {places}"
         other = "; sbatch's --profile is --set slurm.profile" if where == "--profile" else ""
         raise SpecError([Problem(where, f"unknown profile {name!r}; {hint}{other}")])
-    forbidden: dict[str, str] = {}
+    demands = [demand for part in parts for demand in _take_demands(part)]
     place: dict[str, str] = {}
     for part in reversed(parts):
-        forbidden |= part.data.pop("forbid", None) or {}
         place |= {key: value for key in ("host", "folder") if (value := part.data.pop(key, None))}
     first, *others = parts
     for part in others:
         first.fill(part)
-    return Profile(name, first, forbidden, place.get("host"), place.get("folder"))
+    return Profile(name, first, demands, place.get("host"), place.get("folder"))
+
+
+def _take_demands(part: Source) -> Iterator[Demand]:
+    """Remove `forbid` and `require` from a profile of a file, and yield what they demand."""
+    for field, reason in (part.data.pop("forbid", None) or {}).items():
+        yield Demand(field, part.where(part.keys["forbid", field]), reason=reason)
+    for field, value in (part.data.pop("require", None) or {}).items():
+        yield Demand(field, part.where(part.keys["require", field]), parse_allowed(field, value))
 
 
 def _read(path: Path) -> Source:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -51,7 +51,7 @@ def shown(value: object) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return "a list"
-    if isinstance(value, dict):
+    if isinstance(value, dict | BaseModel):
         return "a mapping"
     text = str(value)
     return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -100,7 +100,7 @@ def _describe(error: ErrorDetails, model: type[BaseModel], *, has_hint: bool) ->
     """Yield the problems in an error. has_hint: whether to look for what an unknown field stands for."""
     path = error["loc"]
     if error["type"] == "extra_forbidden":
-        text = _explain_unknown(path, model) if has_hint else "unknown field"
+        text = explain_unknown(path, model) if has_hint else "unknown field"
         yield Problem("", f"{dotted(path)}: {text}", (*path, "[key]"))
         return
     field = path[:-1] if path[-1:] == ("[key]",) else path
@@ -135,18 +135,20 @@ def _walk_sections(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Pa
     """Yield the path, without positions, and the field names of every section of the job spec."""
     yield path, list(model.model_fields)
     for name, info in model.model_fields.items():
-        for part in _walk_models(info.annotation):
+        for part in walk_models(info.annotation):
             yield from _walk_sections(part, (*path, name))
 
 
-def _walk_models(annotation: Any) -> Iterator[type[BaseModel]]:
+def walk_models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the sections in the type of a field."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for candidate in typing.get_args(annotation):
-        yield from _walk_models(candidate)
+        yield from walk_models(candidate)
 
 
-def _explain_unknown(path: Path, model: type[BaseModel]) -> str:
+def explain_unknown(path: Path, model: type[BaseModel]) -> str:
+    """Return a message about a field that does not exist. model: the class with all sections."""
     section, name = tuple(part for part in path[:-1] if isinstance(part, str)), str(path[-1])
     of_slurm = (("slurm",), ("slurm", "groups"))
     if section in ((), *of_slurm) and (instead := syntax.RESERVED.get(name.replace("_", "-"))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -15,6 +16,8 @@ import pytest
 from slurmray.agent.container.ray import preload
 from slurmray.rehearsal.cluster import slurm_conf
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rendering.output import seal
+from slurmray.rendering.verification import verify
 from slurmray.spec.container import DEFAULT_IMAGE
 
 from . import rootless
@@ -26,6 +29,7 @@ HALF = """
 slurm: {nodes: 2, cpus_per_task: 2, mem: 1G, gpus_per_node: 4}
 env: {SECRET: null}
 """
+ADMIN = Path(__file__).parents[2] / "examples/admin"
 PORT_CLIENT = Path(__file__).with_name("port_client.py")
 
 # Uses all GPUs of the job on both nodes, waits for the file `go`, and uses them again.
@@ -84,6 +88,23 @@ podman ps --all --external >>"$HOME/seen"
 folders=(/tmp /run /var/tmp /var/log /var/spool /dev/shm "$folder")
 timeout 60 grep -rslFf - -D skip "$HOME/seen" "${folders[@]}" /proc/[0-9]*/cmdline
 true
+"""
+
+# Runs as root on a node: ends a job's controller and node agent, while its container process hangs.
+CRASH = r"""
+pkill -STOP -f "^[^ ]*python3 -I /tmp/ray-$1-0-[0-9a-f]*/agent container " || exit
+mapfile -t pids < <(
+	for pid in $(pgrep -f '^[^ ]*python3 -I -S -c '); do
+		! grep -qzx "SLURM_JOB_ID=$1" "/proc/$pid/environ" || echo "$pid"
+	done
+)
+kill -STOP "${pids[@]}" && kill -KILL "${pids[@]}"
+"""
+
+# Runs as another user on a node: makes folder, link and container in the name of a job.
+DECOYS = r"""
+mkdir "/tmp/ray-$1-0-abcdef" && touch "/tmp/ray-$1-0-abcdef/file" && ln -s "$2" "/tmp/ray-$1-0-fedcba" &&
+	podman create --name decoy --label "slurmray.job=$1" --label slurmray.user=alice "$3" true
 """
 
 
@@ -299,3 +320,88 @@ def test_unauthenticated_request_crashes_ray_s_gcs(alice: Running) -> None:
     ended = alice.jobs.wait_end(alice.number)
     assert ended.code == "71:0", ended.log
     assert ended.last_line.startswith("failed (71 node lost): node1: ray start exited with "), ended.log
+
+
+@pytest.fixture
+def administered(podman_users: SlurmCluster) -> Iterator[SlurmCluster]:
+    """Hosts with the Prolog, the Epilog and the job_submit plugin of examples/admin."""
+    conf = podman_users.run(["cat", "/etc/slurm/slurm.conf"]).stdout
+    for file in ADMIN.iterdir():
+        install = f"cat >/etc/slurm/{file.name} && chmod 755 /etc/slurm/{file.name}"
+        assert podman_users.run(["bash", "-c", install], text=file.read_text()).returncode == 0
+    more = "Prolog=/etc/slurm/prolog.sh\nEpilog=/etc/slurm/epilog.sh\nJobSubmitPlugins=lua\n"
+    reconfigure(podman_users, conf + more)
+    yield podman_users
+    reconfigure(podman_users, conf)
+
+
+def reconfigure(cluster: SlurmCluster, conf: str) -> None:
+    done = cluster.run(["bash", "-c", "cat >/etc/slurm/slurm.conf && scontrol reconfigure"], text=conf)
+    assert done.returncode == 0, done
+
+
+@contextlib.contextmanager
+def decoys(cluster: SlurmCluster, job: int, target: Path) -> Iterator[str]:
+    """Folder, link and container of bob, and a link of alice, in the name of alice's job.
+
+    target: of the links. Yields the container's id.
+    """
+    argv = ["bash", "-c", DECOYS, "decoys", str(job), str(target), DEFAULT_IMAGE]
+    try:
+        made = cluster.run(argv, "bob", "node1")
+        assert made.returncode == 0, made
+        link = cluster.run(["ln", "-s", str(target), f"/tmp/ray-{job}-0-aaaaaa"], "alice", "node1")
+        assert link.returncode == 0, link
+        yield made.stdout.strip()
+    finally:
+        cluster.run(["bash", "-c", f"rm -r /tmp/ray-{job}-0-*"], host="node1")
+        cluster.run(["podman", "rm", "decoy"], "bob", "node1")
+
+
+@pytest.mark.attack("folders, links and containers in the name of a dead job, for root's Epilog")
+def test_the_epilog_removes_what_a_dead_job_left(administered: SlurmCluster, folder: Path) -> None:
+    """Nothing of another job of the same user, and nothing of another user."""
+    cluster = administered
+    spec = "slurm: {nodes: 1, cpus_per_task: 1, mem: 1G}\ncontainer: {runtime: podman}"
+    trainer = ["bash", "-c", "echo started; until [[ -e go ]]; do sleep 0.1; done"]
+    pair = []
+    for name in ("dead", "other"):
+        (folder / name).mkdir()
+        (folder / name).chmod(0o1777)
+        jobs = Jobs(cluster, folder / name, "alice")
+        pair.append((jobs, jobs.submit(spec, trainer, ["--nodelist=node1"])))
+    for jobs, number in pair:
+        jobs.wait_for(number, "\nstarted\n")
+    (_, dead), (other, number) = pair
+    names = f"/tmp/ray-{dead}-0-"
+    listed = f"ls -d {names}*; podman ps --all --quiet --no-trunc --filter label=slurmray.job={dead}"
+    with decoys(cluster, dead, other.folder) as container:
+        crashed = cluster.run(["bash", "-c", CRASH, "crash", str(dead)], host="node1")
+        assert crashed.returncode == 0, crashed
+        assert cluster.wait(dead, HANG)[0] == "FAILED"  # once the Epilog has ended
+        links = [names + end for end in ("aaaaaa", "abcdef", "fedcba")]
+        assert cluster.run(["bash", "-c", listed], "alice", "node1").stdout.split() == links
+        kept = cluster.run(["bash", "-c", f"ls {links[1]}; {listed}"], "bob", "node1").stdout.split()
+        assert kept == ["file", *links, container]
+    store = cluster.run(["stat", "--format=%U %a", "/var/lib/user-containers/1001"], host="node1")
+    assert store.stdout == "alice 700\n"
+    (other.folder / "go").touch()
+    ended = other.wait_end(number)
+    assert ended.code == "0:0", ended.log
+
+
+def test_an_administrator_checks_submitted_scripts(administered: SlurmCluster, folder: Path) -> None:
+    jobs = Jobs(administered, folder, "alice")
+    for auth in ("none", "token"):
+        file = jobs.script(f"ray: {{auth: {auth}}}")
+        file.write_text(seal(file.read_text()))
+        done = administered.run(["sbatch", "--parsable", "--hold", str(file)], "alice", folder=folder)
+        assert (done.returncode == 0) == (auth == "token"), done
+        assert ("ray.auth: 'none' is not allowed here: " in done.stderr) == (auth == "none"), done
+    copy, number = folder / "copy.sh", done.stdout.strip()
+    assert administered.run(["scontrol", "write", "batch_script", number, str(copy)]).returncode == 0
+    verdict = verify(copy.read_text())
+    assert verdict
+    assert verdict.code == 0, verdict
+    administered.run(["scancel", number])
+    jobs.wait_end(int(number))

@@ -17,7 +17,7 @@ from tests.unit.rendering.cases import before_agent, hello
 
 TEMPLATES = data_folder("templates")
 SCRIPTS = [
-    *sorted(file for folder in ("slurmray", "bench") for file in (ROOT / folder).rglob("*.sh")),
+    *sorted(file for folder in ("slurmray", "bench", "examples") for file in (ROOT / folder).rglob("*.sh")),
     *sorted(file for file in (ROOT / ".ci").iterdir() if file.read_bytes().startswith(b"#!")),
 ]
 DSTACK = sorted((TEMPLATES / "dstack").glob("*.sh"))

@@ -104,3 +104,11 @@ def test_llms_txt_lists_every_page() -> None:
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"index.md"}
     assert sorted(listed) == sorted(pages)
     assert text.count("](") == len(listed), "a link has another form"
+
+
+def test_the_page_for_administrators_shows_its_files() -> None:
+    page = (DOCS / "guides/administrators.md").read_text()
+    blocks = re.findall(r"^```(?:bash|lua)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    files = [ROOT / "examples/admin" / name for name in ("prolog.sh", "epilog.sh", "job_submit.lua")]
+    assert sorted(files) == sorted((ROOT / "examples/admin").iterdir())
+    assert blocks == [file.read_text() for file in files]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,14 +23,16 @@ profiles:
   gpu:
     slurm: {partition: gpu, account: site, time: "60"}
     container: {runtime: docker, mounts: [/site]}
-    forbid: {mem: nodes are not shared, qos: one for all}
+    forbid: {slurm.mem: nodes are not shared, slurm.qos: one for all}
+    require: {ray.auth: [token, none]}
+    ray: {auth: token}
 """
 USER = """
 profiles:
   gpu:
     slurm: {account: mine}
     container: {mounts: [/mine]}
-    forbid: {mem: only mem_per_gpu}
+    forbid: {slurm.mem: only mem_per_gpu}
 """
 
 
@@ -119,14 +123,115 @@ def test_only_files_below_the_current_folder_are_copied(path: str, folder: Path)
 
 
 def test_fields_that_a_profile_forbids(folder: Path) -> None:
+    """What both files forbid is forbidden, each with its reason."""
     text = "slurm:\n  qos: high\n  groups:\n  - {name: a}\n  - {name: b, mem: 1G}\n"
     (folder / "job.yaml").write_text(text)
+    user, site = f"({folder}/slurmray/config.yaml:6:14)", f"({folder}/site.yaml:8:14)"
+    item = "job.yaml:5:20: slurm.groups, item 2, mem: '1G' is not allowed:"
     assert mistakes("gpu", [("--mem", "2G")]) == [
-        "job.yaml:2:8: slurm.qos: not allowed in the profile gpu: one for all",
-        "job.yaml:5:20: slurm.groups, item 2, mem: not allowed in the profile gpu: only mem_per_gpu",
-        "--mem: not allowed in the profile gpu: only mem_per_gpu",
+        f"job.yaml:2:8: slurm.qos: 'high' is not allowed: one for all ({folder}/site.yaml:8:47)",
+        f"{item} only mem_per_gpu {user}",
+        f"{item} nodes are not shared {site}",
+        f"--mem: '2G' is not allowed: only mem_per_gpu {user}",
+        f"--mem: '2G' is not allowed: nodes are not shared {site}",
     ]
     assert load_plan(Path("job.yaml"), [("--mem", "2G")], profile=profile.choose("cpu")).spec
+
+
+def demanding(folder: Path, demands: str) -> Callable[..., list[str]]:
+    """A profile `strict`; a function that returns the mistakes of job specs with it, without its place."""
+    profile.SITE.write_text(f"profiles: {{strict: {{{demands}}}}}\n")
+
+    def find(text: str = "", *settings: tuple[str, str]) -> list[str]:
+        (folder / "job.yaml").write_text(text)
+        try:
+            load_plan(Path("job.yaml"), settings, profile=profile.choose("strict"))
+        except SpecError as error:
+            return [re.sub(r" \(\S*site\.yaml:1:\d+\)$", " (SITE)", line) for line in str(error).splitlines()]
+        return []
+
+    return find
+
+
+def test_any_field_can_be_forbidden(folder: Path) -> None:
+    find = demanding(
+        folder, "forbid: {container.args: ask us, services.image: no, requeue: no, ray.metrics: no}"
+    )
+    assert find() == []
+    assert find("services: [{name: a, run: x}]\nray: {metrics: false}\nrequeue: null\n") == []
+    services = "services: [{name: a, run: x}, {name: b, run: x, image: y}]\n"
+    assert find(
+        f"container: {{args: [--privileged]}}\n{services}ray: {{metrics: true}}", ("requeue.max", "2")
+    ) == [
+        "job.yaml:1:19: container.args: a list is not allowed: ask us (SITE)",
+        "job.yaml:2:56: services, item 2, image: 'y' is not allowed: no (SITE)",
+        "job.yaml:3:16: ray.metrics: true is not allowed: no (SITE)",
+        "--set requeue.max: requeue: a mapping is not allowed: no (SITE)",
+    ]
+
+
+def test_an_option_in_extra_is_that_field(folder: Path) -> None:
+    find = demanding(folder, "forbid: {slurm.exclusive: shared}, require: {slurm.qos: normal}")
+    assert find("slurm: {extra: [--qos=normal]}") == []
+    assert find("slurm: {extra: [--qos=high, --exclusive]}") == [
+        "job.yaml:1:8: slurm.exclusive: true is not allowed: shared (SITE)",
+        "job.yaml:1:8: slurm.qos: 'high' is not allowed: expected 'normal' (SITE)",
+    ]
+
+
+def test_required_values(folder: Path) -> None:
+    """Of defaults, too. Written in any form that the field accepts."""
+    runtime = "container.runtime: [podman, apptainer]"
+    demands = f"ray.auth: token, {runtime}, watch.stall: [1m, 90], slurm.qos: [null, low]"
+    find = demanding(folder, f"require: {{{demands}}}, watch: {{stall: 60}}, container: {{runtime: podman}}")
+    assert find() == ["job.yaml: ray.auth: 'auto' is not allowed: expected 'token' (SITE)"]
+    assert find("ray: {auth: token}\ncontainer: {runtime: apptainer, image: a.sif}") == []
+    assert find("ray: {auth: none}\nslurm: {qos: high}", ("--runtime", "docker"), ("watch.stall", "2m")) == [
+        "job.yaml:1:13: ray.auth: 'none' is not allowed: expected 'token' (SITE)",
+        "job.yaml:2:14: slurm.qos: 'high' is not allowed: expected null or 'low' (SITE)",
+        "--runtime: 'docker' is not allowed: expected 'podman' or 'apptainer' (SITE)",
+        "--set watch.stall: '120' is not allowed: expected '60' or '90' (SITE)",
+    ]
+
+
+def test_a_required_value_of_groups(folder: Path) -> None:
+    """Each group has it, by itself or from the section."""
+    find = demanding(folder, "require: {slurm.partition: gpu}")
+    assert find("slurm: {groups: [{name: a, partition: gpu}, {name: b, partition: gpu}]}") == []
+    assert find("slurm: {partition: gpu, groups: [{name: a}, {name: b}]}") == []
+    assert find("slurm: {partition: gpu, groups: [{name: a}, {name: b, partition: cpu}]}") == [
+        "job.yaml:1:66: slurm.groups, item 2, partition: 'cpu' is not allowed: expected 'gpu' (SITE)"
+    ]
+    assert find("slurm: {groups: [{name: a}, {name: b}]}") == [
+        "job.yaml:1:8: slurm.partition: null is not allowed: expected 'gpu' (SITE)"
+    ]
+
+
+def test_no_file_loosens_a_requirement_of_the_other(folder: Path) -> None:
+    find = demanding(folder, "require: {ray.auth: token}")
+    user = folder / "slurmray/config.yaml"
+    user.write_text("profiles: {strict: {require: {ray.auth: [none, token]}, ray: {auth: none}}}\n")
+    assert find() == [f"{user}:1:69: ray.auth: 'none' is not allowed: expected 'token' (SITE)"]
+    user.write_text("profiles: {strict: {ray: {auth: token}}}\n")
+    assert find() == []
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("command", ["check", "render", "submit", "up", "rehearse"])
+def test_every_command_that_takes_a_job_spec(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    profile.SITE.write_text("profile: strict\nprofiles: {strict: {require: {ray.auth: token}}}\n")
+    expected = f"ray.auth: 'auto' is not allowed: expected 'token' ({profile.SITE}:2:31)\n"
+    code, _, err = main([command, "--nodes=1"], capsys)
+    assert (code, err) == (2, expected)
+
+
+def test_the_functions_of_the_package(folder: Path) -> None:
+    profile.SITE.write_text("profile: strict\nprofiles: {strict: {require: {ray.auth: token}}}\n")
+    (folder / "job.yaml").touch()
+    for function in (slurmray.load, slurmray.render, slurmray.submit):
+        with pytest.raises(SpecError, match="expected 'token'"):
+            function("job.yaml")
+    assert slurmray.load("job.yaml", profile="none").ray.auth == "auto"
 
 
 @pytest.mark.parametrize(
@@ -147,8 +252,38 @@ def test_fields_that_a_profile_forbids(folder: Path) -> None:
             "profiles: {gpu: {include: a}}",
             "USER:1:17: profiles.gpu: include is not for profiles; include it in",
         ),
-        ("profiles: {x: {forbid: {memm: a}}}", "USER:1:24: profiles.x.forbid: memm: no field of slurm"),
-        ("profiles: {x: {forbid: {mem: }}}", "USER:1:29: profiles.x.forbid.mem: expected text, got null"),
+        (
+            "profiles: {x: {forbid: {slurm.memm: a}}}",
+            "USER:1:25: profiles.x.forbid.slurm.memm: unknown field, did you mean mem?",
+        ),
+        (
+            "profiles: {x: {forbid: {mem: a}}}",
+            "USER:1:25: profiles.x.forbid.mem: unknown field, did you mean slurm.mem?",
+        ),
+        (
+            "profiles: {x: {forbid: {name.x: a}}}",
+            "USER:1:25: profiles.x.forbid.name.x: name has no fields",
+        ),
+        (
+            "profiles: {x: {forbid: {slurm.mem: }}}",
+            "USER:1:35: profiles.x.forbid.slurm.mem: expected text, got null",
+        ),
+        (
+            "profiles: {x: {require: {ray.aut: token}}}",
+            "USER:1:26: profiles.x.require.ray.aut: unknown field, did you mean auth?",
+        ),
+        (
+            "profiles: {x: {require: {ray.auth: [token, yes]}}}",
+            "USER:1:25: profiles.x.require: ray.auth: expected ",
+        ),
+        (
+            "profiles: {x: {require: {watch.stall: soon}}}",
+            "USER:1:25: profiles.x.require: watch.stall: expected seconds, or a time such as 30m",
+        ),
+        (
+            "profiles: {x: {require: {slurm.qos: []}}}",
+            "USER:1:25: profiles.x.require: slurm.qos: expected a value, or a list of values",
+        ),
         (
             "profiles: {gpu: {host: -oProxyCommand=x}}",
             "USER:1:24: profiles.gpu.host: expected a host as for ssh",
@@ -207,8 +342,11 @@ def test_config(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         f'slurm.partition    "gpu"      {site}:6:24',
         f'container.mounts   ["/mine"]  {user}:5:25',
         f'container.runtime  "docker"   {site}:7:26',
-        "slurm.mem is not allowed: only mem_per_gpu",
-        "slurm.qos is not allowed: one for all",
+        f'ray.auth           "token"    {site}:10:17',
+        f"slurm.mem is not allowed: only mem_per_gpu ({user}:6:14)",
+        f"slurm.mem is not allowed: nodes are not shared ({site}:8:14)",
+        f"slurm.qos is not allowed: one for all ({site}:8:47)",
+        f"ray.auth must be 'token' or 'none' ({site}:9:15)",
     ]
     code, out, _ = main(["config", "--json"], capsys)
     assert json.loads(out) == [
