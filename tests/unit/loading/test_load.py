@@ -115,7 +115,7 @@ def test_a_block_of_bash() -> None:
         ("contaner: {}", "1:1: contaner: unknown field, did you mean container?"),
         ("slurm: {xyzzy: 1}", "1:9: slurm.xyzzy: unknown field; if your Slurm has this option, put --xyzzy=VALUE into slurm.extra"),
         ("stop: {x: 1}", "1:8: stop.x: unknown field; known here: lead, signal, grace"),
-        ("x: ~", "1:1: x: unknown field; known here: name, preset, slurm, setup, run_dir, template, container, env, env_file, node_env, network, ray, checks, preflight, prepare, services, run, launch, stop, spares, restart, on_node_loss, heartbeat_timeout, requeue, watch, notify, sync, include"),
+        ("x: ~", "1:1: x: unknown field; known here: name, preset, slurm, setup, run_dir, template, container, env, env_file, node_env, network, ray, checks, preflight, prepare, services, run, sweep, launch, stop, spares, restart, on_node_loss, heartbeat_timeout, requeue, watch, notify, sync, include"),
         ("services: [{name: a, run: b, ready: {htp: c}}]", "1:38: services, item 1, ready.htp: unknown field, did you mean http?"),
         ("prepare: [{name: a, run: b}, {nam: c, run: d}]", "1:31: prepare, item 2, nam: unknown field, did you mean name?"),
         ("prepare: [{name: a}]", "1:11: prepare, item 1, run: is required"),

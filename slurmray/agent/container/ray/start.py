@@ -101,8 +101,9 @@ class RayProcess:
         sys.stderr.flush()
         more = variables.difference(self._env, variables.collect(variables.RAY, context))
         request = {"argv": argv, "env": more, "folder": context.folder}
-        process_tree.write_and_close(self._input, json.dumps(request).encode())
+        # First: Ray may be started before the next line runs.
         self.watch.begin(context.ports, argv, context.ports[ports.DASHBOARD])
+        process_tree.write_and_close(self._input, json.dumps(request).encode())
 
     def does_gcs_answer(self) -> bool:
         """Whether the GCS of this head node accepts connections, and is a process of the job."""
