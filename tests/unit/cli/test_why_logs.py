@@ -252,7 +252,8 @@ def test_a_wrong_log_is_an_error(case: Case, args: list[str], error: str) -> Non
     assert len(err.splitlines()) == 1
 
 
-def test_slurm_is_asked_once_about_a_job_of_many_nodes(case: Case) -> None:
+def test_slurm_is_not_asked_for_each_node(case: Case) -> None:
+    """Twice, as a job that slurmray submit has not made may be an array."""
     nodes = [f"node{number}" for number in range(1, 9)]
     case.events(event_line("start", nodes=nodes, head="node1"))
     logs = case.folder / "slurmray-runs/7-0/logs"
@@ -264,7 +265,7 @@ def test_slurm_is_asked_once_about_a_job_of_many_nodes(case: Case) -> None:
     program = case.folder / "bin/scontrol"
     program.write_text(program.read_text().replace("\n", f"\necho $* >>{case.folder}/asked\n", 1))
     assert [each["source"] for each in causes(case)] == ["log of judge"]
-    assert (case.folder / "asked").read_text() == "show job 7\nwrite batch_script 7 -\n"
+    assert (case.folder / "asked").read_text() == "show job 7\n" * 2 + "write batch_script 7 -\n"
 
 
 @pytest.mark.attack("a log made to be slow, or large", inputs=1)
