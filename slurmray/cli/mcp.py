@@ -22,7 +22,7 @@ def mcp() -> None:
     try:
         from slurmray.cli import mcp_server
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):  # it brings anyio
             raise
         fix = "pip install 'mcp>=2.3' in slurmray's own environment"
         raise UsageError(f"slurmray mcp needs the Python package mcp: {fix}") from None

@@ -216,10 +216,11 @@ def test_stdout_has_only_the_protocol(folder: Path) -> None:
 
 @pytest.mark.parametrize("version", ["none", "1"])
 def test_without_the_package(tmp_path: Path, version: str) -> None:
-    package = tmp_path / "mcp"
-    package.mkdir()
-    missing = "raise ModuleNotFoundError(\"No module named 'mcp'\", name='mcp')"
-    (package / "__init__.py").write_text(missing if version == "none" else "")
+    for name in ("mcp", "anyio") if version == "none" else ("mcp",):  # nothing else brings anyio
+        package = tmp_path / name
+        package.mkdir()
+        missing = f"raise ModuleNotFoundError(\"No module named '{name}'\", name='{name}')"
+        (package / "__init__.py").write_text(missing if version == "none" else "")
     done = run("mcp", PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert (done.returncode, done.stdout) == (2, "")
     fix = "pip install 'mcp>=2.3' in slurmray's own environment"
