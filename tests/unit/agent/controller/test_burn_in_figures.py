@@ -114,6 +114,8 @@ def test_a_broken_node_is_to_blame_for_the_all_reduce_of_all() -> None:
     broken = {"pairs": -1, "problems": [["all-reduce with another node", "no end after 41 s"]]}
     cluster = burn_in({"node1": hangs, "node2": hangs, "node3": {**hangs, **broken}, "node4": hangs})
     assert [row[0] for row in findings(cluster)] == ["node3"]
+    slow = burn_in({"node1": hangs, "node2": hangs, "node3": {**hangs, "within": 100}, "node4": hangs})
+    assert [row[0] for row in findings(slow)] == ["node3"]
     alone = burn_in(dict.fromkeys(["node1", "node2", "node3", "node4"], hangs))
     assert [row[0] for row in findings(alone)] == ["node1", "node2", "node3", "node4"]
 
