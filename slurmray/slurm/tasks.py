@@ -23,7 +23,7 @@ class Task(NamedTuple):
     """A task of an array.
 
     number: SLURM_ARRAY_TASK_ID. job: the task as a job. state: Slurm's name of it; UNKNOWN if nothing knows
-    it. reason: why it waits or never started, in words; else "". text: the last line of its log; "" without
+    it. reason: why it waits or never started; else "". text: the last line of its log; "" without
     one. parameters: those of the sweep, with their values; {} in another array.
     """
 
