@@ -147,15 +147,14 @@ class NodeAgent(NodeApi):
         self.phase("container", runtime.description)
         container = self._container = DetachedProcess(argv, self.env, 1)
         self.mail.connect(container, self._first_messages(runtime))
-        if self.settings["watch"]["interval"]:
-            from .samples import Sampler
-
-            self._sampler = Sampler(self, runtime.is_engine)
-            self._sampler.start()
         clock, is_checked = self.mail.clock, False
         seen, seen_at = 0, 0.0
+        # Not at once: a cluster that starts needs its CPUs, and its GPUs do nothing yet.
+        first_sample = clock.now() + (self.settings["watch"]["interval"] or float("inf"))
         while not self.mail.is_stopped:
             code = container.poll(0.5)
+            if not self._sampler and clock.now() >= first_sample:
+                self._start_sampler(runtime)
             is_checked = is_checked or runtime.check()
             if code:  # a container process that ends the job sends the reason and exits with 0
                 message = "%s exited with %d" % (runtime.description, code)
@@ -175,6 +174,12 @@ class NodeAgent(NodeApi):
                 raise job_errors.JobError("ray", message % self.settings["timeouts"]["heartbeat"])
             for name, service_code in self._services.poll() if self._services else ():
                 self.mail.send_to_container({"type": "service_ended", "name": name, "code": service_code})
+
+    def _start_sampler(self, runtime: "Runtime") -> None:
+        from .samples import Sampler
+
+        self._sampler = Sampler(self, runtime.is_engine)
+        self._sampler.start()
 
     def _require_python(self, message: str, code: int) -> None:
         """Raise a JobError where the runtime has not found container.python in the image."""

@@ -249,6 +249,19 @@ def test_the_controller_knows_which_leftovers_are_of_ended_jobs(
     assert "squeue" not in node.calls()
 
 
+def test_samples_begin_an_interval_after_the_container(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    node = start(nodes, tmp_path, watch={"interval": 5})
+    node.send_job()
+    node.wait_for("phase", text="up")
+    samples = node.run_dir / "logs/node1.samples.jsonl"
+    assert not samples.exists()
+    deadline = time.monotonic() + HANG
+    while not samples.exists():
+        assert time.monotonic() < deadline, node.log()
+        node.send("heartbeat")
+        time.sleep(0.1)
+
+
 def test_the_log_of_a_service(nodes: list[NodeProcess], tmp_path: Path) -> None:
     """Its output is complete, also what it prints at the end."""
     node = start(nodes, tmp_path, services=[{"name": "judge", "run": "true"}])
