@@ -1,9 +1,13 @@
-"""Draws the log of a job, for example as docs/log.svg, the picture in the README.
+"""Draws the log of a job or what a terminal shows, for example docs/log.svg, the picture in the README.
 
     slurmray rehearse --nodes 2 --build-image | python docs/scripts/log_svg.py docs/log.svg
     grep -E '^(\\[slurmray|start|step)' slurm-1.out | python docs/scripts/log_svg.py docs/node-loss.svg
 
-The second one is of examples/resume.yaml on three hosts, of which one was switched off.
+The second one is of examples/resume.yaml on three hosts, of which one was switched off. docs/init-from.svg is
+what these commands print for the script of docs/first-hour.md, with `$` before each:
+
+    slurmray init --from train.slurm -o job.yaml
+    sed -n 2,16p job.yaml
 
 It needs rich. The picture holds the log as text in <desc>, for screen readers and for the tests.
 """
@@ -19,9 +23,11 @@ from xml.sax.saxutils import escape
 
 from rich.console import Console
 from rich.table import Table
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
 COLUMNS = 110  # longer lines are wrapped
+TRAINER = "#ffffff"  # color of what is not slurmray's
 
 # rich's own format, CONSOLE_SVG_FORMAT, without the web font: sites that show pictures do not load one.
 # rich stretches each piece of text to its place, so any monospace font will do.
@@ -40,6 +46,11 @@ FORMAT = """\
         font-family: system-ui, sans-serif;
     }}
     {styles}
+    @media (prefers-color-scheme: light) {{
+    .{unique_id}-title {{ fill: #000000 }}
+    rect[rx="8"] {{ fill: #f6f8fa; stroke: rgba(0,0,0,0.35) }}
+    /* light */
+    }}
     </style>
     <defs>
     <clipPath id="{unique_id}-clip-terminal">
@@ -50,7 +61,7 @@ FORMAT = """\
     {chrome}
     <g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
     {backgrounds}
-    <g class="{unique_id}-matrix">
+    <g class="{unique_id}-matrix" xml:space="preserve">
     {matrix}
     </g>
     </g>
@@ -59,7 +70,7 @@ FORMAT = """\
 
 
 def draw(log: str, title: str) -> str:
-    """SVG of a job's log, on a dark background of its own so that it can be read on any page."""
+    """SVG of a job's log, in light or dark colors as the reader's system has them."""
     console = Console(
         file=io.StringIO(),
         record=True,
@@ -70,15 +81,24 @@ def draw(log: str, title: str) -> str:
     )
     for line in log.splitlines():
         console.print(_style(line))
+    light = console.export_svg(
+        theme=DEFAULT_TERMINAL_THEME, code_format="{styles}", unique_id="log", clear=False
+    )
     svg = console.export_svg(title=title, code_format=FORMAT, unique_id="log")
+    svg = svg.replace("/* light */", light.replace(TRAINER, "#000000"))
     return svg.replace("<desc/>", f"<desc>{escape(log)}</desc>")
 
 
 def _style(line: str) -> Table | Text:
-    """Time, subject and text of a line from slurmray; a line from the trainer in one color."""
+    """Time, subject and text of a line from slurmray; one from the trainer, or a command, in one color."""
+    if line.startswith("$ "):
+        return Text(line, "bold")
+    field, comment, rest = line.partition("# ")
+    if comment and not line.startswith("["):
+        return Text.assemble((field, TRAINER), (comment + rest, "dim"))
     match = re.fullmatch(r"(\[slurmray +[0-9.]+ s\]) ([^:]+:)(.*)", line)
     if match is None:
-        return Text(line, "#ffffff")
+        return Text(line, TRAINER)
     time, subject, text = match.groups()
     color = {"done": "green", "failed": "red"}.get(re.findall(r"\w+", subject)[0], "cyan")
     row = Table.grid(padding=(0, 1, 0, 0))  # so that wrapped text is indented

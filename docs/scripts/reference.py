@@ -245,11 +245,15 @@ def make_files() -> dict[str, str]:
 
 def _pages(index: str) -> Iterator[str]:
     """Yield the sections of the table of contents as lists (llmstxt.org)."""
+    heading = ""
     for line in index.splitlines():
-        link = re.search(r"\[(.+)\]\((.+)\)", line)
+        link = re.search(r"\[(.+)\]\((.+)\)", line) if line.startswith("|") else None
         if line.startswith("## "):  # what comes last may be left out
-            yield f"\n{'## Optional' if line == '## Inside' else line}\n"
+            heading = "## Optional" if line == "## Inside" else line
         elif link:
+            if heading:
+                yield f"\n{heading}\n"
+            heading = ""
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             text = next(cell for cell in cells if link[0] not in cell)
             yield f"- [{link[1]}]({_RAW}/{link[2]}): {text}"

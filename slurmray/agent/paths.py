@@ -18,6 +18,10 @@ TEMP_DIR_PATTERN = r"[A-Za-z0-9_./-]+$"
 CANCEL_NOW = "cancel-now"
 # In the run directory: what the nodes use, by their latest samples.
 USAGE = "usage.json"
+# In the run directory, with container.stage: the id of the image that the nodes use.
+IMAGE_ID = "image-id"
+# Beside the run directories: a folder with archives of images, ID.tar.
+IMAGES = "images"
 # In the run directory, with ray.metrics: a folder with what Prometheus reads.
 METRICS = "metrics"
 # Among the logs: ends the name of the file with a node's samples.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import click
 
 from slurmray import history
+from slurmray.agent.paths import IMAGES
 from slurmray.cli.flags import PROFILE_OPTION
 from slurmray.cli.terminal import show
 from slurmray.errors import SlurmError, UsageError
@@ -37,12 +38,17 @@ _NOT_REQUESTED = (
 
 
 class _OldDirectory(NamedTuple):
-    """The run directory of an ended attempt. nodes: their names. size: of what the job wrote, bytes."""
+    """The run directory of an ended attempt. nodes: their names. size: of what the job wrote, bytes.
+
+    images: it is the folder beside them with archives of images instead: those not used since then, in
+    seconds since 1970.
+    """
 
     host: Host
     path: Path
     nodes: Sequence[str]
     size: int = 0
+    images: int | None = None
 
     def __str__(self) -> str:
         return f"{self.host.name}:{self.path}" if self.host.name else str(self.path)
@@ -80,7 +86,8 @@ def clean(
 ) -> int | None:
     """Remove the run directories of your ended jobs that were submitted with slurmray: logs and events.
 
-    Files that a trainer wrote there stay, and so does the job's log, slurm-JOBID.out.
+    Files that a trainer wrote there stay, and so does the job's log, slurm-JOBID.out. With container.stage,
+    also remove archives of images beside them that no job has used since then.
 
     With --nodelist, remove containers and folders that your ended jobs left on these nodes. Every job does
     that on the nodes where it starts. This submits a small job that does nothing else, and shows its log.
@@ -141,7 +148,7 @@ def _clean_run_directories(days: float, *, dry_run: bool, yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("slurmray clean: would remove these; --yes does it")
-        what = "this run directory" if len(directories) == 1 else f"these {len(directories)} run directories"
+        what = "this folder" if len(directories) == 1 else f"these {len(directories)} folders"
         click.confirm(f"Remove {what}?", abort=True, err=True)
     for directory in directories:
         if _run(directory, "remove").endswith(" stays\n"):
@@ -159,6 +166,10 @@ def _find_old(host: Host, runs: Sequence[history.Run], before: float) -> Iterato
     candidates = (path for run in asked for path in _run_directories(host, run, is_busy=str(run.id) in busy))
     paths = list(dict.fromkeys(candidates))
     texts = host.read_all([path / "events.jsonl" for path in paths])
+    for folder in dict.fromkeys(_folder(host, run) for run in asked):
+        images = _OldDirectory(host, folder / IMAGES, (), images=int(before))
+        if (answer := _run(images, "")) and not answer.startswith("0 "):
+            yield images._replace(size=int(answer.split()[0]))
     for path in paths:
         events = parse_events(texts.get(path / "events.jsonl", b"").decode(errors="replace"))
         if events and events[-1]["time"] < before:
@@ -171,16 +182,22 @@ def _find_old(host: Host, runs: Sequence[history.Run], before: float) -> Iterato
 
 def _run_directories(host: Host, run: history.Run, *, is_busy: bool) -> list[Path]:
     """Return the run directories of ended jobs with a job's id: not its own if it is busy."""
-    folder = Path(run.folder, host.expand(run.run_dir))
+    folder = _folder(host, run)
     names = [] if is_busy else directories(folder, run.id, host)
     return [folder / name for name in names + renamed_directories(folder, run.id, host)]
+
+
+def _folder(host: Host, run: history.Run) -> Path:
+    """The folder of a job's run directories."""
+    return Path(run.folder, host.expand(run.run_dir))
 
 
 def _run(directory: _OldDirectory, remove: str) -> str:
     """Run clean.sh for a directory; return what it prints."""
     # As input: those of many nodes are too long for arguments.
     files = "".join(f"{pattern.format(node)}\n" for node in directory.nodes for pattern in _FILES_OF_NODE)
-    argv = ["bash", "-c", _PROGRAM.read_text(), "bash", str(directory.path), remove]
+    before = [] if directory.images is None else [str(directory.images)]
+    argv = ["bash", "-c", _PROGRAM.read_text(), "bash", str(directory.path), remove, *before]
     result = slurm_commands.call(argv, text=files, host=directory.host)
     if result.stderr:
         show(result.stderr.rstrip("\n"), err=True)

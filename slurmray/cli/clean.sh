@@ -5,10 +5,11 @@
 # is part of a path, and no link leads elsewhere.
 #
 # usage: clean.sh FOLDER remove|''. Standard input: in each line a kind of folder and a name, e.g. logs/NODE.log.
+#        clean.sh FOLDER remove|'' SECONDS: archives of images in FOLDER, not used since that time (of 1970).
 set -Eeuo pipefail
 shopt -s nullglob dotglob
-run=$1 remove=$2 size=0
-[[ ! -L $run ]] || exit 0
+run=$1 remove=$2 before=${3-} size=0
+[[ -d $run && ! -L $run ]] || exit 0
 cd -P -- "$run"
 [[ -O . ]] || exit 0
 declare -A known=()
@@ -44,9 +45,17 @@ clean_folder() {
 	[[ -z $remove ]] || rmdir -- "$folder" 2>/dev/null || : # not empty
 }
 
+if [[ -n $before ]]; then
+	for name in *; do
+		[[ $name =~ ^[0-9a-f]{64}\.tar ]] || continue
+		((before <= $(stat --format=%Y -- "$name"))) || remove_file "$name"
+	done
+	echo "$size gone"
+	exit 0
+fi
 clean_folder logs logs
 clean_folder metrics metrics
 # events.jsonl goes last, as it has the names of the nodes.
-for name in mark heartbeat cancel-now requeue-requested usage.json usage.json.new prepared-* events.jsonl; do remove_file "$name"; done
+for name in mark heartbeat cancel-now requeue-requested usage.json usage.json.new image-id* prepared-* events.jsonl; do remove_file "$name"; done
 [[ -z $remove ]] || rmdir -- "$run" 2>/dev/null || : # not empty
 if [[ -d $run ]]; then echo "$size stays"; else echo "$size gone"; fi

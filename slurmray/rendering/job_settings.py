@@ -139,6 +139,7 @@ def _container(spec: JobSpec) -> shape.Container:
         "image_with_registry": add_registry(image) if image else "",
         "source": source,
         "pull": container.pull,
+        "stage": container.stage,
         "build": {"file": container.build.file, "context": container.build.context}
         if container.build
         else None,

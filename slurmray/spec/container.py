@@ -20,6 +20,7 @@ _INSTEAD = {
     "args": "use step_args",
     "step_args": "use args",
     "setup": "use the field setup outside container",
+    "stage": "leave it out: the nodes share the image file",
     "command": "set runtime to podman, docker, apptainer or singularity",
 }
 
@@ -77,6 +78,11 @@ class Container(Model):
     """
     pull: Literal["always", "missing", "never"] = "missing"
     """When to pull the image."""
+    stage: Literal["node", "shared"] = "node"
+    """Who pulls or builds the image. node: each node that lacks it.
+
+    shared: one of them, and the others load its archive from the folder `images` beside the run directory.
+    """
     build: Build | None = None
     """Build the image on nodes without it, instead of pulling it; it gets the name container.image."""
     archive: Line | None = None
@@ -157,6 +163,9 @@ class Container(Model):
             wrong.append("build and archive are both set; keep one of them")
         if self.build and self.image == DEFAULT_IMAGE:
             wrong.append("build needs a name for the image: set container.image")
+        if self.stage == "shared" and (self.archive or self.pull == "never"):
+            why = "all nodes load archive" if self.archive else "with pull: never no node pulls"
+            wrong.append(f"stage: {why}; leave stage out")
         if RUNTIMES[self.runtime].images == "apptainer":
             name = self.runtime.capitalize()
             if self.pull == "always":

@@ -22,9 +22,9 @@ class Runtime(NamedTuple):
 
 
 _LIKE_APPTAINER = Runtime(
-    ("apptainer",), ("build", "user", "shm_size", "ulimits", "step_args"), "apptainer", False
+    ("apptainer",), ("stage", "build", "user", "shm_size", "ulimits", "step_args"), "apptainer", False
 )
-_BY_SRUN = ("pull", "build", "archive", "user", "shm_size", "ulimits", "command", "args")
+_BY_SRUN = ("pull", "stage", "build", "archive", "user", "shm_size", "ulimits", "command", "args")
 # container.runtime -> what it means.
 RUNTIMES = {
     "auto": Runtime(("podman", "docker"), ("command", "step_args")),

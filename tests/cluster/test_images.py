@@ -51,6 +51,38 @@ def test_two_jobs_build_once_on_each_node(jobs: Jobs) -> None:
 
 
 @pytest.mark.full
+def test_one_node_builds_for_all(jobs: Jobs) -> None:
+    """With container.stage: shared. Another job finds the archive."""
+    (jobs.folder / "made").write_text(f"{jobs.folder}\n")
+    (jobs.folder / "Containerfile").write_text(f"FROM {DEFAULT_IMAGE}\nCOPY made /made\n")
+    build = {"file": str(jobs.folder / "Containerfile")}
+    spec = spec_of(jobs, {"image": "localhost/made:2", "build": build, "stage": "shared"})
+    job = jobs.run(spec, ["cat", "/made"])
+    assert job.code == "0:0", job.log
+    assert f"\n{jobs.folder}\n" in job.log
+    runs = jobs.folder / "slurmray-runs"
+    logs = [file.read_text() for file in runs.glob("*-0/logs/*.log")]
+    assert len(logs) == 2
+    assert sum("COPY made /made" in log for log in logs) == 1, logs
+    (archive,) = (runs / "images").iterdir()
+    (image_id,) = (path.read_text() for path in runs.glob("*-0/image-id"))
+    assert archive.name == f"{image_id}.tar"
+    for host in jobs.cluster.pids:
+        if host.startswith("node"):
+            command = [
+                jobs.cluster.layout.runtime,
+                "image",
+                "inspect",
+                "--format",
+                "{{.Id}}",
+                "localhost/made:2",
+            ]
+            printed = jobs.cluster.run(command, "alice", host).stdout
+            assert printed.strip().rpartition(":")[2] in ("", image_id)
+    wait_clean(jobs.cluster)
+
+
+@pytest.mark.full
 def test_an_image_from_a_tar(jobs: Jobs) -> None:
     image = "docker.io/rayproject/ray:2.52.1-py311"
     (jobs.folder / "image.tar").hardlink_to(ray_image.archive(machine.cache_folder(), image, print))

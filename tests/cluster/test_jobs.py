@@ -41,6 +41,7 @@ def test_built_in_check(jobs: Jobs) -> None:
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
     assert "3 nodes, 24 GPUs, 12 CPUs" in job.log
     assert "SLURMRAY_ACCELERATOR=none" in job.log
+    assert "cpu binding" not in job.log
     for node in ("node1", "node2", "node3"):
         assert f"{node}: a task ran on {node}, 4 CPUs, 8 GPUs" in job.log
     assert job.last_line == "done: trainer exited with 0"

@@ -50,6 +50,7 @@
     "image_with_registry": "docker.io/rayproject/ray:2.60.0-py311",
     "source": "",
     "pull": "missing",
+    "stage": "node",
     "build": null,
     "archive": "",
     "user": "auto",
@@ -229,5 +230,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-116 files of slurmray/agent
+118 files of slurmray/agent
 AGENT

@@ -34,10 +34,12 @@ SIGNAL_DELAY = 2.0  # seconds by which Slurm may signal the tasks before the bat
 CANCEL_INTERVAL = 0.5  # seconds between two looks for `slurmray cancel --now`
 SERVICE_WAIT = 2.0  # seconds for the steps of services to end after the others
 OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
-PROGRESS_INTERVAL = 10.0  # seconds between two looks at the progress file
+PROGRESS_INTERVAL = 10.0  # seconds between two looks at the job's log and the progress file
 CONNECT_TIMEOUT = 1.0  # seconds
 LOG_WAIT = 20.0  # seconds, for a log in the run directory
 PING_TIMEOUT = 2.0  # seconds for slurmctld
+# With TaskPlugin=task/none, about any --cpu-bind. The story asks for none.
+NO_BINDING = b"srun: cluster configuration lacks support for cpu binding\n"
 
 
 class JobRun(Actions):
@@ -75,8 +77,9 @@ class JobRun(Actions):
         self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
         self._answers: "List[str]" = []  # of these
         self._next_look = 0.0  # for `slurmray cancel --now`, by the clock
-        self._next_progress = 0.0  # look at the trainer's progress file
-        self._progress: "List[float]" = []  # when it was changed, as just seen
+        self._next_progress = 0.0  # look for the trainer's progress
+        self._sizes: "List[int]" = []  # of the job's log, as just seen
+        self._progress: "List[float]" = []  # when the progress file was changed, as just seen
 
     def run(self) -> "Outcome":
         """Start one task on every node, handle their messages, and end the step."""
@@ -127,17 +130,25 @@ class JobRun(Actions):
 
     def _watch_trainer(self, now: float) -> None:
         """Tell the controller what shows that the trainer gets on."""
-        stall, output = self.controller.stall, os.fstat(1)
-        if stat.S_ISREG(output.st_mode):
-            stall.on_output(output.st_size, now)
+        stall = self.controller.stall
+        while self._sizes:
+            stall.on_output(self._sizes.pop(), now)
         while self._progress:
             stall.on_progress(self._progress.pop(), now)
-        if self.settings["watch"]["progress"] and now >= self._next_progress:
+        if self.settings["watch"]["stall"] and now >= self._next_progress:
             self._next_progress = now + PROGRESS_INTERVAL
             self._files.submit(self._read_progress)
 
     def _read_progress(self) -> None:
-        """Look when the progress file was changed. Its file system may be slow."""
+        """Look whether the job's log has grown, and when the progress file was changed.
+
+        In a thread, as their file systems may stall: even fstat(2) then does not return.
+        """
+        output = os.fstat(1)
+        if stat.S_ISREG(output.st_mode):
+            self._sizes.append(output.st_size)
+        if not self.settings["watch"]["progress"]:
+            return
         try:
             changed = os.stat(paths.host_path(self.settings["watch"]["progress"])).st_mtime
         except FileNotFoundError:
@@ -146,7 +157,7 @@ class JobRun(Actions):
 
     def _copy_errors(self, step: "Step", data: bytes) -> None:
         """Copy what srun prints to the log."""
-        self.log.write_raw(data.decode("utf-8", "surrogateescape"))
+        self.log.write_raw(data.replace(NO_BINDING, b"").decode("utf-8", "surrogateescape"))
         for line in step.error_decoder.feed(data):
             self.controller.on_srun_error(line.decode("utf-8", "replace"), step.nodes)
 

@@ -36,7 +36,6 @@ class NodeApi:
         self.folder = ""  # the job's folder on the node, once it is made
         self.gpus: "List[str]" = []  # UUIDs of the job's NVIDIA GPUs, once they are counted
         self.render_nodes: "List[str]" = []  # names of those of the job's AMD GPUs, e.g. renderD128
-        self.has_head_started = False  # whether Ray runs on the head node
         self.doing = ""  # sent with heartbeats: what takes long at the moment
         self.field = ""  # sent with heartbeats: the field of the job spec whose commands run at the moment
         self.is_cleaning_up = False  # commands are not interrupted, although the node is stopped

@@ -1,4 +1,4 @@
-"""Images for Podman and Docker on a node: load, build or pull (pull.py)."""
+"""Images for Podman and Docker on a node: load, build or pull (pull.py), or share (shared_image.py)."""
 
 import os
 
@@ -19,19 +19,17 @@ if TYPE_CHECKING:
 def ensure(node: "NodeApi", runtime: "Engine") -> None:
     """Make the image of Ray's container available. Records findings."""
     container = node.settings["container"]
-    archive, recipe = container["archive"], container["build"]
-    if runtime.image_is_here and (container["pull"] != "always" or recipe or archive):
+    archive = container["archive"]
+    if runtime.image_is_here and (container["pull"] != "always" or container["build"] or archive):
         return
-    if recipe:
-        build(node, runtime, recipe)
-    elif archive:
-        load(node, runtime)
-    else:
-        from .pull import pull
+    if archive:
+        load_archive(node, runtime, node.host_path(archive))
+    elif container["stage"] == "shared":
+        from . import shared_image
 
-        name = container["image_with_registry"]
-        if pull(node, runtime, name):
-            runtime.image = name
+        shared_image.ensure(node, runtime)
+    else:
+        fetch(node, runtime)
 
 
 def check_never_pulled(node: "NodeApi", runtime: "Engine") -> None:
@@ -49,10 +47,23 @@ def check_never_pulled(node: "NodeApi", runtime: "Engine") -> None:
         node.finding("image", image, "is not on this node", wanted, fix)
 
 
-def load(node: "NodeApi", runtime: "Engine") -> None:
-    """Load container.archive."""
-    archive = node.host_path(node.settings["container"]["archive"])
-    result = run_with_tmpdir(node, runtime.program, ["load", "--input", archive], runtime.image)
+def fetch(node: "NodeApi", runtime: "Engine") -> bool:
+    """Build or pull the image of Ray's container; return whether it is there. Records findings."""
+    container = node.settings["container"]
+    if container["build"]:
+        return build(node, runtime, container["build"])
+    from .pull import pull
+
+    name = container["image_with_registry"]
+    if not pull(node, runtime, name):
+        return False
+    runtime.image = name
+    return True
+
+
+def load_archive(node: "NodeApi", runtime: "Engine", archive: str) -> None:
+    """Load container.archive. Records findings."""
+    result = load(node, runtime, archive)
     if result.code:
         report_failure(node, runtime.program, "load", runtime.image, result)
     elif not (runtime.works() and runtime.image_is_here):
@@ -60,18 +71,24 @@ def load(node: "NodeApi", runtime: "Engine") -> None:
         node.finding("image", archive, "has no image of that name", runtime.image, fix)
 
 
-def build(node: "NodeApi", runtime: "Engine", recipe: "Build") -> None:
+def load(node: "NodeApi", runtime: "Engine", archive: str) -> "Result":
+    """Load an archive of images."""
+    return run_with_tmpdir(node, runtime.program, ["load", "--input", archive], runtime.image)
+
+
+def build(node: "NodeApi", runtime: "Engine", recipe: "Build") -> bool:
     """Build container.build, one job of a user at a time on a node, so that the next finds the image."""
     path = os.path.join(node.settings["temp_dir"], "slurmray-build-%d" % os.geteuid())
     lock = _build_lock(node, path)
     try:
         if runtime.works() and runtime.image_is_here:
-            return
+            return True
         file, context = node.host_path(recipe["file"]), node.host_path(recipe["context"])
         argv = ["build", "--force-rm", "--tag", runtime.image, "--file", file, context]
         result = run_with_tmpdir(node, runtime.program, argv, runtime.image)
         if result.code:
             report_failure(node, runtime.program, "build", runtime.image, result)
+        return not result.code
     finally:
         if lock:
             os.unlink(path)  # safe while the lock is held

@@ -122,7 +122,6 @@ class Mailbox:
     def _record_progress(self, message: "Any") -> None:
         """Keep what this node has to know of messages that go on, and do its part of them."""
         kind = message["type"]
-        self._node.has_head_started = self._node.has_head_started or kind == "head_versions"
         self.has_succeeded = self.has_succeeded or kind == "succeeded"
         if kind == "check_health":
             self._node.answer_about_gpus()

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         image_with_registry: str
         source: str  # from which Apptainer builds `image`; "": the image is a file or folder
         pull: str  # "missing", "always", "never"
+        stage: str  # "node", "shared"
         build: Optional[Build]
         archive: str  # "": none
         user: str  # "auto", "image", or UID:GID

@@ -36,8 +36,8 @@ USED = {
 }
 # Fields and sections that dstack has no use for; leaving them out does not change the trainer's results.
 LEFT_OUT = {
-    *("slurm", "run_dir", "container.pull", "container.ulimits", "checks", "preflight"),
-    *("stop.lead", "stop.grace", "ray.start", "ray.keep_logs", "heartbeat_timeout", "watch"),
+    *("slurm", "run_dir", "container.pull", "container.stage", "container.ulimits", "checks"),
+    *("preflight", "stop.lead", "stop.grace", "ray.start", "ray.keep_logs", "heartbeat_timeout", "watch"),
 }
 # What to do about some of the other fields, which are all refused.
 FIXES = {

@@ -390,10 +390,10 @@ def test_a_host_has_lost_power_before_slurm_noticed(fault: Fault, cluster: Slurm
     fault.run_next_job()
 
 
-def cases() -> Sequence[object]:
+def cases(moments: Sequence[str]) -> Sequence[object]:
     """Each host at each moment; each way at each moment where it is possible."""
     rows = []
-    for number, moment in enumerate(MOMENTS):
+    for number, moment in enumerate(moments):
         for shift, host in enumerate(HOSTS):
             way = WAYS[(number + shift) % 3]
             if way == POWER and host == HOSTS[0]:  # also the host of the batch script
@@ -404,10 +404,24 @@ def cases() -> Sequence[object]:
     return rows
 
 
-@pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.fault(ROW, "podman")
 @pytest.mark.full
-@pytest.mark.parametrize(("moment", "host", "way"), cases())
+@pytest.mark.parametrize(("moment", "host", "way"), cases(MOMENTS))
 def test_each_moment(fault: Fault, cluster: SlurmCluster, moment: str, host: str, way: str) -> None:
+    lose(fault, cluster, moment, host, way)
+
+
+@pytest.mark.fault(ROW, "none")
+@pytest.mark.full
+@pytest.mark.parametrize(("moment", "host", "way"), cases((SETUP, PREPARE, SERVICE, TRAINING)))
+def test_each_moment_without_containers(
+    fault: Fault, cluster: SlurmCluster, moment: str, host: str, way: str
+) -> None:
+    lose(fault, cluster, moment, host, way)
+
+
+def lose(fault: Fault, cluster: SlurmCluster, moment: str, host: str, way: str) -> None:
+    """Lose a host at a moment of a job with a spare node, which ends well."""
     hooks = {name: WAIT.format(name) for name in MOMENTS}
     for name in MOMENTS:
         if name != moment:
@@ -417,7 +431,7 @@ def test_each_moment(fault: Fault, cluster: SlurmCluster, moment: str, host: str
         spares=1,
         on_node_loss="restart",
         setup=hooks[SETUP],
-        container={"setup": hooks[IN_CONTAINER]},
+        container={} if fault.runtime == "none" else {"setup": hooks[IN_CONTAINER]},
         prepare=[{"name": "data", "run": hooks[PREPARE]}],
         services=[{"name": "s", "run": "exec sleep infinity", "ready": {"run": hooks[SERVICE]}}],
     )

@@ -185,6 +185,7 @@ SETTINGS: dict[str, Any] = {
         "image_with_registry": "",
         "source": "",
         "pull": "missing",
+        "stage": "node",
         "build": None,
         "archive": "",
         "user": "auto",

@@ -70,7 +70,6 @@ class FakeNode(NodeApi):
         self.folder = str(folder / "temp/ray-9-0-abcdef")
         self.container_name = "slurmray-9-0-node1"
         self.log_path = str(folder / "run/logs/node1.log")
-        self.has_head_started = False
         self.doing = ""
         self.findings: list[tuple[str, ...]] = []
         self.phases: list[str] = []

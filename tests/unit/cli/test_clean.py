@@ -74,6 +74,21 @@ def test_only_old_ones_of_remembered_jobs_that_have_ended(
     assert (code, out, err) == (0, "", "no run directory of a job that ended 30 days ago or earlier\n")
 
 
+def test_archives_of_images(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that no job has used lately. Other files there are not slurmray's."""
+    images = runs / "images"
+    images.mkdir()
+    days = {"a" * 64 + ".tar": 40, "b" * 64 + ".tar": 1, "c" * 64 + ".tar.slurmray-7-0-n": 40, "mine.tar": 40}
+    for name, age in days.items():
+        (images / name).write_bytes(bytes(1_000_000))
+        os.utime(images / name, (0, time.time() - age * DAY))
+    assert main(["clean", "--dry-run"], capsys)[1].startswith(f"{images}  2.0 MB\n")
+    assert names(images) == sorted(days)
+    assert main(["clean", "--yes"], capsys)[0] == 0
+    assert names(images) == ["b" * 64 + ".tar", "mine.tar"]
+    assert str(images) not in main(["clean", "--dry-run"], capsys)[1]
+
+
 def test_a_dry_run_removes_no_empty_folder(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(runs / "7-0/logs")
     (runs / "7-0/logs").mkdir()

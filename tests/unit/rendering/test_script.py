@@ -94,17 +94,18 @@ def test_the_table_of_the_story_names_functions_of_the_agent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "other"),
+    ("image", "others"),
     [
-        ({"build": {"file": "Zmark-file", "context": "Zmark-context"}}, "archive"),
-        ({"archive": "Zmark-archive"}, "build"),
+        ({"build": {"file": "Zmark-file", "context": "Zmark-context"}}, ["archive"]),
+        ({"archive": "Zmark-archive", "stage": "node"}, ["build", "stage"]),
     ],
 )
-def test_values_are_only_in_directives_and_settings(image: dict[str, Any], other: str) -> None:
+def test_values_are_only_in_directives_and_settings(image: dict[str, Any], others: list[str]) -> None:
     spec = JobSpec.model_validate({**MARKED, "container": MARKED["container"] | image})
     files = {"preset.config", "template", "include", "sync"}  # read before or while the job is submitted
     # Fields that others in MARKED exclude.
-    unset = {*files, f"container.{other}", "container.step_args", "ray.gpus_per_node"}
+    unset = {*files, "container.step_args", "ray.gpus_per_node"}
+    unset |= {f"container.{name}" for name in others}
     unset |= {f"slurm.{name}" for name in ("mem_per_cpu", "mem_per_gpu", "cpus_per_gpu", "groups")}
     assert set(left_at_default(spec)) == unset, "give a new field a value in MARKED"
     text = render_script(plan_of(spec), "Zmark-command")

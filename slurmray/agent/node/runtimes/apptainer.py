@@ -3,8 +3,8 @@
 import os
 
 from ...job_errors import JobError
-from .. import image, job_folder
-from ..checks import gpus, storage
+from .. import image, job_folder, shared_file
+from ..checks import gpus
 from .base import Base
 from .mount_options import mount_options
 from .none import remove_processes
@@ -12,8 +12,6 @@ from .none import remove_processes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
-
-VISIBLE_WAIT = 90  # seconds until a network file system shows a file of another node (NFS: acdirmax, 60)
 
 
 class Apptainer(Base):
@@ -72,9 +70,6 @@ class Apptainer(Base):
 
     def _make_image(self) -> bool:
         """Build `source` into a cache that nodes share. Return whether the file is there."""
-        import fcntl
-        import tempfile
-
         node, container = self.node, self.node.settings["container"]
         source = container["source"]
         if container["archive"]:
@@ -82,78 +77,24 @@ class Apptainer(Base):
         cache = node.env.get(self.variables + "_CACHEDIR")
         cache = cache or os.path.join(node.env["HOME"], ".%s/cache" % self.name)
         folder = os.path.join(cache, "slurmray")
-        self.image = os.path.join(folder, self.image)
         try:
-            os.makedirs(folder, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder) as probe:
-                owner = os.fstat(probe.fileno()).st_uid  # a file server may map the user's id to another
-            if os.lstat(folder).st_uid != owner:
-                raise PermissionError(0, "it is another user's, whose images would run as you")
-            os.chmod(folder, 0o700)
-            if os.path.lexists(self.image) and os.lstat(self.image).st_uid != owner:
-                os.unlink(self.image)  # others could write to the folder until now
-            lock = open(self.image + ".lock", "ab")
+            self.image = shared_file.private_path(folder, self.image)
+            if container["pull"] == "never" and not os.path.exists(self.image):
+                found, fix = "is not in %s" % folder, "%s build %s %s" % (self.program, self.image, source)
+                node.finding("image", source, found, "the image, as container.pull is never", fix)
+                return False
+            what = "%s build %s" % (self.program, os.path.basename(self.image))
+            return shared_file.obtain(node, self.image, what, lambda part: self._build(part, source))
         except OSError as error:
             message = "cannot write to %s: %s. Set %s_CACHEDIR in setup"
             raise JobError("image", message % (folder, error.strerror, self.variables)) from None
-        os.listdir(folder)  # makes a network file system look again
-        if container["pull"] == "never" and not os.path.exists(self.image):
-            found, fix = "is not in %s" % folder, "%s build %s %s" % (self.program, self.image, source)
-            node.finding("image", source, found, "the image, as container.pull is never", fix)
-            return False
-        if not node.is_head and storage.is_remote(storage.file_system(node, folder)):
-            lock.close()  # it may hold on this node only, e.g. with NFS mounted with nolock
-            return self._wait_for_head(source)
-        with lock:
-            while True:
-                try:
-                    fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    self._wait_for_image("on another node or by another job")
-                    continue
-                except OSError:  # the file system has no locks
-                    pass
-                break
-            os.listdir(folder)  # makes a network file system look again
-            return os.path.exists(self.image) or self._build(source)
 
-    def _wait_for_head(self, source: str) -> bool:
-        """Wait until the head node has built the image. Return whether it is there."""
-        node, folder = self.node, os.path.dirname(self.image)
-        waited = 0  # seconds since the head node has been started from the image
-        while not os.path.exists(self.image):
-            if waited == VISIBLE_WAIT:
-                found = "%s does not have the head node's files" % folder
-                fix = "set %s_CACHEDIR in setup" % self.variables
-                node.finding("image", source, found, "a folder that all nodes share", fix)
-                return False
-            waited += node.has_head_started
-            self._wait_for_image("on the head node")
-            os.listdir(folder)  # makes a network file system look again
-        return True
-
-    def _wait_for_image(self, where: str) -> None:
+    def _build(self, part: str, source: str) -> bool:
         node = self.node
-        node.doing = "build"
-        try:
-            node.phase("image", "waiting for the build of %s %s" % (os.path.basename(self.image), where))
-            node.wait(1)
-        finally:
-            node.doing = ""
-
-    def _build(self, source: str) -> bool:
-        node = self.node
-        part = "%s.%s" % (self.image, node.name)
-        try:
-            result = image.run_with_tmpdir(node, self.program, ["build", "--force", part, source], self.image)
-            if result.code == 0:
-                os.rename(part, self.image)
-                return True
-        finally:
-            if os.path.exists(part):
-                os.unlink(part)
-        image.report_failure(node, self.program, "build", self.image, result)
-        return False
+        result = image.run_with_tmpdir(node, self.program, ["build", "--force", part, source], self.image)
+        if result.code:
+            image.report_failure(node, self.program, "build", self.image, result)
+        return not result.code
 
     def _run_argv(self, *command: str) -> "List[str]":
         node = self.node

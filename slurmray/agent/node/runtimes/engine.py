@@ -64,6 +64,14 @@ class Engine(Base):
         """Whether an image is on this node."""
         return self.node.run([self.program, *self.image_query, image]).code == 0
 
+    def image_id(self, image: str) -> str:
+        """The id of an image, 64 hexadecimal digits; "" if it is not on this node."""
+        import re
+
+        answer = self.node.run([self.program, "image", "inspect", "--format", "{{.Id}}", image])
+        match = re.match("(?:sha256:)?([0-9a-f]{64})$", answer.out.strip())
+        return match.group(1) if match and answer.code == 0 else ""
+
     def ensure_images(self) -> None:
         image.ensure(self.node, self)
         for service in self.node.settings["services"]:

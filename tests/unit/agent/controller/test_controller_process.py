@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -583,3 +585,32 @@ def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.Monkey
     while not seen and time.monotonic() < until:
         run._run_once()
     assert seen[:1] == [1]
+
+
+def test_a_log_whose_file_system_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size is read in a thread: the controller goes on, and sends heartbeats."""
+    text = render_script(make_plan(JobSpec()))
+    job: Any = {"nodes": ["node1"], "spares": [], "spares_of_groups": [0], "batch_host": "", "run_dir": "/"}
+    component: Any = SimpleNamespace(record="")
+    files, is_back, sizes = CallQueue(), threading.Event(), []
+    run = JobRun(text, job, [component], RecordedLog(), files, Requests(), Loop(print))
+    monkeypatch.setattr(run.controller, "tick", lambda _now: None)
+    monkeypatch.setattr(run.controller.stall, "on_output", lambda size, _now: sizes.append(size))
+    with tempfile.TemporaryFile() as log:
+        log.write(b"text")
+        log.flush()
+        status = os.fstat(log.fileno())
+
+    def fstat(_: int) -> os.stat_result:
+        is_back.wait(HANG)
+        return status
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    begin = time.monotonic()
+    run._run_once()
+    assert time.monotonic() - begin < HANG / 2
+    assert sizes == []
+    is_back.set()
+    files.finish(HANG)
+    run._run_once()
+    assert sizes == [4]

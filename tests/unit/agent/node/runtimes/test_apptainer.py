@@ -1,6 +1,5 @@
 """Apptainer: options, and the image file that it builds."""
 
-import fcntl
 import os
 import subprocess
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 from slurmray.agent import job_errors
 from slurmray.agent.node import runtimes
-from slurmray.agent.node.checks import storage
 from slurmray.agent.node.runtimes import apptainer
 
 from ...fake_node import FakeNode
@@ -86,8 +84,7 @@ def test_no_apptainer(tmp_path: Path) -> None:
     assert node.findings[0][2:4] == ("apptainer: not found", "apptainer")
 
 
-# A build that fails if the lock is not held.
-BUILD = '[ "$1" != build ] || { flock --shared --nonblock "${3%.node1}.lock" true && exit 9; touch "$3"; }'
+BUILD = '[ "$1" != build ] || touch "$3"'
 
 
 @pytest.mark.parametrize(
@@ -105,10 +102,7 @@ def test_an_image_is_built_once(tmp_path: Path, container: dict[str, str], sourc
     assert [call for call in calls(node) if call.startswith("build")] == [
         f"build --force {file}.node1 {source.format(tmp_path)}"
     ]
-    assert sorted(path.name for path in Path(file).parent.iterdir()) == [
-        "ray-1-abc.sif",
-        "ray-1-abc.sif.lock",
-    ]
+    assert [path.name for path in Path(file).parent.iterdir()] == ["ray-1-abc.sif"]
     assert runtime.image == file
 
 
@@ -143,22 +137,18 @@ def test_an_image_of_another_user_is_not_used(tmp_path: Path) -> None:
         apptainer.Apptainer(node).ensure_images()
 
 
-def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_build_that_fails(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, 'touch "$3"; echo "FATAL: manifest unknown" >&2; exit 255', **SOURCE)
     runtime.ensure_images()
     ((kind, check, found, _, fix),) = node.findings
     assert (kind, check, found) == ("image", "apptainer build", "FATAL: manifest unknown")
     assert fix == "check container.image, and whether node1 has to log in to the registry"
-    assert [path.name for path in (tmp_path / ".apptainer/cache/slurmray").iterdir()] == [
-        "ray-1-abc.sif.lock"
-    ]
+    assert not (tmp_path / ".apptainer/cache/slurmray/ray-1-abc.sif").exists()
 
 
 def test_an_image_that_must_not_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes do not wait for the head node, which finds the same."""
+    """Nodes do not wait for another one, which finds the same."""
     node, runtime = make(tmp_path, BUILD, **SOURCE, pull="never")
-    node.is_head = False
-    monkeypatch.setattr(storage, "is_remote", lambda _: True)
     monkeypatch.setattr(node, "wait", lambda _: pytest.fail("waits"))
     runtime.ensure_images()
     ((kind, _, found, _, fix),) = node.findings
@@ -167,73 +157,8 @@ def test_an_image_that_must_not_be_built(tmp_path: Path, monkeypatch: pytest.Mon
     assert calls(node) == []
 
 
-def test_another_node_builds_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node, runtime = make(tmp_path, BUILD, **SOURCE)
-    folder = tmp_path / ".apptainer/cache/slurmray"
-    folder.mkdir(parents=True)
-    lock = (folder / "ray-1-abc.sif.lock").open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-
-    def wait(_: float) -> None:
-        assert node.doing == "build"
-        (folder / "ray-1-abc.sif").touch()
-        lock.close()
-
-    monkeypatch.setattr(node, "wait", wait)
-    runtime.ensure_images()
-    assert (builds(node), node.doing) == (0, "")
-
-
-def waiting_worker(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, file_system: str, built_after: int
-) -> tuple[FakeNode, apptainer.Apptainer]:
-    """A worker whose head node starts after 5 s. built_after: seconds until it sees the head's image."""
-    node, runtime = make(folder, BUILD, **SOURCE)
-    node.is_head = False
-    node.program("stat", "echo " + file_system)
-    images = folder / ".apptainer/cache/slurmray"
-    images.mkdir(parents=True)
-
-    def wait(seconds: float) -> None:
-        node.waited.append(seconds)
-        if len(node.waited) == built_after:
-            (images / "ray-1-abc.sif").touch()
-        node.has_head_started = len(node.waited) >= 5
-
-    monkeypatch.setattr(node, "wait", wait)
-    return node, runtime
-
-
 def builds(node: FakeNode) -> int:
     return len([call for call in calls(node) if call.startswith("build")])
-
-
-def test_only_the_head_node_builds_on_a_network_file_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There a lock may not reach other nodes."""
-    node, runtime = waiting_worker(tmp_path, monkeypatch, "nfs", 60)
-    runtime.ensure_images()
-    assert (builds(node), len(node.waited), node.findings) == (0, 60, [])
-    assert node.phases[0] == "image waiting for the build of ray-1-abc.sif on the head node"
-    assert (len(calls(node)), node.doing) == (1, "")  # the check that the image can be started
-
-
-def test_a_network_file_system_that_nodes_do_not_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node, runtime = waiting_worker(tmp_path, monkeypatch, "nfs", 1000)
-    runtime.ensure_images()
-    assert (builds(node), len(node.waited)) == (0, 5 + apptainer.VISIBLE_WAIT)
-    ((kind, _, found, _, fix),) = node.findings
-    assert (kind, fix) == ("image", "set APPTAINER_CACHEDIR in setup")
-    assert found == f"{tmp_path}/.apptainer/cache/slurmray does not have the head node's files"
-
-
-def test_each_node_builds_on_its_own_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node, runtime = waiting_worker(tmp_path, monkeypatch, "xfs", 1000)
-    runtime.ensure_images()
-    assert (builds(node), node.waited, node.findings) == (1, [], [])
 
 
 def test_singularity(tmp_path: Path) -> None:
