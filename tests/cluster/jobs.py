@@ -17,7 +17,7 @@ import pytest
 
 from slurmray.loading.load import load_plan
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rehearsal.cluster.slurm_conf import User
+from slurmray.rehearsal.cluster.slurm_conf import USERS, User
 from slurmray.rendering.script import render_script
 from slurmray.slurm.states import FINAL
 
@@ -153,11 +153,14 @@ def path_with_slurm(cluster: SlurmCluster, folder: Path, user: str | None = None
     The commands run on the login host: as `user`, with a fresh environment, or as root with the caller's.
     """
     folder.mkdir()
-    path = os.environ["PATH"]
+    path, ids = os.environ["PATH"], {account.name: account.uid for account in USERS}
     for name in ("sbatch", "scontrol", "sacct", "scancel", "sinfo", "squeue", "srun"):
         command = shlex.join(cluster.argv([f"/usr/bin/{name}"], user))
         # With the original PATH: jobs inherit it, and must not get this folder.
         command = command.replace(f"env -C {cluster.folder}", 'env -C "$PWD"')
-        (folder / name).write_text(f'#!/bin/sh\nexec env PATH={shlex.quote(path)} {command} "$@"\n')
+        # A script and its folder are this process's, and the user reads the one and writes into the other.
+        allow = f'chmod a+r "$last"; chgrp {ids.get(user or "")} "${{last%/*}}"; chmod g+w "${{last%/*}}"'
+        allow = f'for last; do :; done; [ ! -f "$last" ] || {{ {allow}; }}\n' if user in ids else ""
+        (folder / name).write_text(f'#!/bin/sh\n{allow}exec env PATH={shlex.quote(path)} {command} "$@"\n')
         (folder / name).chmod(0o755)
     return f"{folder}:{path}"

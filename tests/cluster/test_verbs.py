@@ -244,7 +244,8 @@ def test_why(jobs: Jobs) -> None:
     good = submit(*ONE, "--", "true")
     held = submit(*ONE, "--hold")
     for number in (known, unknown, good):
-        jobs.wait_end(number)
+        jobs.cluster.wait(number, HANG)
+    wait_clean(jobs.cluster)
     *lines, cause, fix = slurmray("why", str(known)).stdout.splitlines()[:6]
     assert lines == [
         f"job {known}, slurmray: FAILED. done: trainer exited with 1",
