@@ -20,7 +20,6 @@ _INSTEAD = {
     "args": "use step_args",
     "step_args": "use args",
     "setup": "use the field setup outside container",
-    "stage": "leave it out: the nodes share the image file",
     "command": "set runtime to podman, docker, apptainer or singularity",
 }
 

@@ -51,7 +51,7 @@ while :; do sleep 0.1; done
         (folder / user).chmod(0o1777)
         jobs = Jobs(confined, folder / user, user)
         # On a busy machine the trap handler needs half a minute to join Ray.
-        spec = "slurm: {nodes: 2, cpus_per_task: 1, mem: 2000M}\nstop: {grace: 60}"
+        spec = "slurm: {nodes: 2, cpus_per_task: 1, mem: 1500M}\nstop: {grace: 60}"
         number = jobs.submit(spec, ["bash", "-c", trainer])
         jobs.wait_for(number, "\nready\n")
         confined.run(["scancel", str(number)])
@@ -62,7 +62,7 @@ while :; do sleep 0.1; done
         assert "2222" in job.log, job.log
         inside = len(re.findall(rf"^\d+:(?:memory|cpuset|freezer):/.*/job_{number}/", job.log, re.MULTILINE))
         assert inside == {"podman": 3, "docker": 0}[runtime]
-        text = "docker leaves the job's cgroup, so it gets --cpuset-cpus 0 --memory 2000m"
+        text = "docker leaves the job's cgroup, so it gets --cpuset-cpus 0 --memory 1500m"
         assert job.log.count(text) == {"podman": 0, "docker": 1}[runtime]
         assert "limits do not hold" not in job.log
         assert "have no cgroups" not in job.log
@@ -83,7 +83,7 @@ exec /usr/bin/podman "$@"
 """
     )
     program.chmod(0o755)
-    spec = f"slurm: {{nodes: 2, cpus_per_task: 1, mem: 2000M}}\nsetup: PATH={folder}:$PATH"
+    spec = f"slurm: {{nodes: 2, cpus_per_task: 1, mem: 1500M}}\nsetup: PATH={folder}:$PATH"
     job = Jobs(confined, folder).run(spec)
     assert job.code == "0:0", job.log
     text = r"^node\[1-2\] +cgroup +the container is in \d+:memory:/user.slice \| the job's \| Slurm's limits"

@@ -132,9 +132,9 @@ class JobRun(Actions):
         """Tell the controller what shows that the trainer gets on."""
         stall = self.controller.stall
         while self._sizes:
-            stall.on_output(self._sizes.pop(), now)
+            stall.on_output(self._sizes.pop(0), now)
         while self._progress:
-            stall.on_progress(self._progress.pop(), now)
+            stall.on_progress(self._progress.pop(0), now)
         if self.settings["watch"]["stall"] and now >= self._next_progress:
             self._next_progress = now + PROGRESS_INTERVAL
             self._files.submit(self._read_progress)

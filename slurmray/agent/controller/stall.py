@@ -41,7 +41,8 @@ class StallWatch:
         self._since: "Optional[float]" = None  # when something last moved; None: no trainer runs
         self._progress_since = 0.0
         self._progress_seen = float("-inf")  # when its file system last answered
-        self._output = -1
+        self._output = -1  # size of the job's log; -1: not a file
+        self._output_seen = float("-inf")  # when its file system last answered
         self._progress = -1.0
         self._powers: "Dict[str, int]" = {}  # of nodes whose GPUs spin, since they do so
         self._still: "Dict[str, str]" = {}  # what the GPUs of nodes do that do not work
@@ -55,10 +56,10 @@ class StallWatch:
         self._since = self._progress_since = now
 
     def on_output(self, size: int, now: float) -> None:
-        """Note the size of the job's log."""
-        if size != self._output:
-            self._output = size
+        """Note the size of the job's log. After a silence of its file system the count begins again."""
+        if size != self._output or now - self._output_seen >= ANSWER_WAIT:
             self._move(now)
+        self._output, self._output_seen = size, now
 
     def on_progress(self, changed: float, now: float) -> None:
         """Note when the progress file was last changed, by its file system's clock; 0: it does not exist."""
@@ -121,6 +122,8 @@ class StallWatch:
         if has_answered and now - self._progress_since >= limit:
             return "%s has not changed for %s" % (self._watch["progress"], minutes)
         if not self._still or self._since is None or now - self._since < limit:
+            return ""
+        if self._output >= 0 and now - self._output_seen >= ANSWER_WAIT:
             return ""
         parts = []
         for what in sorted(set(self._still.values())):

@@ -51,6 +51,19 @@ def stalls(cluster: Cluster) -> list[dict[str, Any]]:
     return [fields for name, fields in cluster.log.events if name == "stall"]
 
 
+def test_a_log_whose_file_system_stalls() -> None:
+    """The trainer may wait for it, too; once it answers, the count begins again."""
+    cluster = train()
+    cluster.controller.stall.on_output(7, cluster.now)
+    for _ in range(2 * 60):
+        for node in cluster.nodes:
+            cluster.receive(node, "heartbeat", doing="", use=IDLE)
+        for _ in cluster.passes(30):
+            assert "collect_evidence" not in cluster.types()
+    assert not watch(cluster, 29, lambda _, __: IDLE)
+    assert watch(cluster, 3, lambda _, __: IDLE)
+
+
 def test_all_wait_for_one() -> None:
     cluster = train()
     assert not watch(cluster, 60, lambda _, __: WORKING)
