@@ -24,6 +24,9 @@ OUTPUT_KEPT = 1 << 16  # bytes of the output of a long command
 # Kills the process group whose id it has read, if no other line follows. It is outside the task's process
 # tree, which Slurm kills at once after scancel; without cgroups not a Podman that is between two processes.
 GUARD = 'read -r group && { read -r _ || kill -s KILL -- "-$group"; }'
+# A command names its process group to the guard, its standard input, before it begins: this process may be
+# killed at any time.
+NAMED = 'trap "" PIPE; echo $$ >&0; trap - PIPE; exec "$@" </dev/null'
 
 
 class Result:
@@ -60,7 +63,8 @@ def run(
     guard = _start_guard() if is_long else None
     try:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, start_new_session=True,
+            ["/bin/sh", "-c", NAMED, "sh", *argv] if is_long else argv,
+            stdin=guard or subprocess.DEVNULL, stdout=subprocess.PIPE, env=env, start_new_session=True,
             stderr=subprocess.STDOUT if is_long else subprocess.PIPE,
         )  # fmt: skip
     except OSError as error:
@@ -68,7 +72,6 @@ def run(
         if isinstance(error, FileNotFoundError):
             why = "%s: not found" % argv[0]
         return Result(127, "", why, why)
-    _tell(guard, b"%d\n" % process.pid)
     due = float("inf") if timeout is None else time.monotonic() + timeout
     assert process.stdout
     out, err = bytearray(), bytearray()
@@ -76,7 +79,8 @@ def run(
     if process.stderr:
         streams[process.stderr.fileno()] = _copy_to(err) if is_logged else err.extend
     is_late = collect(process, streams, due, lambda: is_interrupted() or is_hopeless(out))
-    _tell(guard, b"ended\n")
+    if guard:
+        _dismiss(guard, process)
     for stream in filter(None, (process.stdout, process.stderr, guard)):
         stream.close()
     output, errors_text = (data.decode("utf-8", "surrogateescape") for data in (out, err))
@@ -98,10 +102,15 @@ def _start_guard() -> "IO[bytes]":
     return starter.stdin
 
 
-def _tell(guard: "Optional[IO[bytes]]", line: bytes) -> None:
+def _dismiss(guard: "IO[bytes]", process: "subprocess.Popen[bytes]") -> None:
+    """Leave what a command has started alone, unless a signal ended it: Slurm may have missed the rest."""
     try:
-        if guard:
-            guard.write(line)
+        if process.returncode is None or process.returncode < 0:
+            os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    try:
+        guard.write(b"ended\n")
     except BrokenPipeError:
         pass  # somebody killed it
 

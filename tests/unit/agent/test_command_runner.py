@@ -35,6 +35,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def wait_for_end(pid: Path) -> None:
+    """Wait until a process runs no more. pid: the file with its id."""
+    process = Path("/proc", pid.read_text().strip(), "stat")
+    wait_until(lambda: not process.exists() or ") Z " in process.read_text())
+
+
 @pytest.mark.parametrize("timeout", [HANG, None])
 def test_the_end_of_a_command_is_not_that_of_its_output(timeout: float | None) -> None:
     begin = time.monotonic()
@@ -58,8 +64,25 @@ def test_a_long_command_ends_with_a_killed_agent(tmp_path: Path) -> None:
     with run_in_process(["bash", "-c", command]) as agent:
         wait_until(pid.exists)
         agent.kill()
-    child = Path("/proc", pid.read_text().strip(), "stat")
-    wait_until(lambda: not child.exists() or ") Z " in child.read_text())
+    wait_for_end(pid)
+
+
+def test_a_long_command_that_has_just_begun_ends_with_a_killed_agent(tmp_path: Path) -> None:
+    for number in range(5):
+        pid = tmp_path / str(number)
+        command = f"kill -KILL $PPID; echo $$ >{pid}.new; mv {pid}.new {pid}; exec sleep {3 * HANG}"
+        with run_in_process(["sh", "-c", command]) as agent:
+            agent.wait(HANG)
+        time.sleep(0.1)
+        if pid.exists():  # else it was ended before it wrote that
+            wait_for_end(pid)
+
+
+def test_what_slurm_leaves_of_a_long_command_ends_with_it(tmp_path: Path) -> None:
+    """Slurm has killed the command, and not its child: without a parent that it knows."""
+    done = shell(f"sleep {3 * HANG} >/dev/null 2>&1 & echo $! >{tmp_path}/pid; kill -KILL $$", None)
+    assert done.code == -9
+    wait_for_end(tmp_path / "pid")
 
 
 def test_a_daemon_of_a_long_command_does_not_end_with_the_agent(tmp_path: Path) -> None:
@@ -72,6 +95,8 @@ def test_a_daemon_of_a_long_command_does_not_end_with_the_agent(tmp_path: Path) 
 def test_a_command_that_cannot_be_executed() -> None:
     assert command_runner.run(["/no/program"], {}, 1).why == "/no/program: not found"
     assert command_runner.run(["/"], {}, 1).why == "cannot execute /: Permission denied"
+    long = command_runner.run(["/no/program"], {}, None)
+    assert (long.code, "/no/program" in long.why) == (127, True), long.why
 
 
 @pytest.mark.parametrize("is_logged", [True, False])
