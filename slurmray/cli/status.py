@@ -130,7 +130,7 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
 
 def _use(usage: Usage, log: str) -> Iterator[str]:
     """What the nodes use, which of them deserve a look, and the trainer's last line. log: its end."""
-    from slurmray.cli.terminal import printable, styled
+    from slurmray.cli.terminal import escaped, printable, styled
     from slurmray.slurm.log_end import last_trainer_line
     from slurmray.slurm.timeline import duration
     from slurmray.slurm.usage import describe_use, find_unusual
@@ -145,7 +145,7 @@ def _use(usage: Usage, log: str) -> Iterator[str]:
     line = last_trainer_line(log)
     if line and usage.output is not None:
         age = duration(max(0.0, time.time() - usage.output))
-        yield printable(f"  last output {age} ago: {line[:_MESSAGE]}")
+        yield f"  last output {age} ago: {escaped(line)[:_MESSAGE]}"
 
 
 def _bring_up(timeline: Timeline) -> Iterator[str]:

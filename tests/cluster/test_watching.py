@@ -34,7 +34,7 @@ esac
 # A task on the second node gets stuck, and the trainer waits for it.
 TRAINER = """
 import os, threading, time, ray
-ray.init()
+ray.init(log_to_driver=False)  # a raylet may print something on a busy machine
 print("step 1", flush=True)
 while not os.path.exists("hang"):
     time.sleep(0.1)

@@ -133,7 +133,9 @@ def test_what_the_nodes_use(
     }
     usage = tmp_path / "runs/7-2/usage.json"
     usage.write_text(json.dumps({"v": 1, "time": now, "output": now - 90, "nodes": nodes}))
-    (tmp_path / "log").write_text("step 40\rstep 41\n[slurmray  3.0 s] set aside: gpu-9: x\n\n")
+    (tmp_path / "log").write_text(
+        "step 40\r\x1b[36m(Worker pid=5)\x1b[0m step 41\x1b[2J\n[slurmray  3.0 s] set aside: gpu-9: x\n\n"
+    )
     history.remember(history.Run(7, "a", None, str(tmp_path), "runs", 1.0, 1, 8, None))
     code, out, err = main(["status", "7"], capsys)
     assert (code, err) == (0, "")
@@ -141,7 +143,7 @@ def test_what_the_nodes_use(
     assert "  GPUs 90 % busy; their memory 70 % full" in lines
     assert "  gpu-2: GPU 7 has been at 0 % for 12 min" in lines
     (last,) = [line for line in lines if line.startswith("  last output ")]
-    assert last.endswith(" ago: step 41")
+    assert last.endswith(" ago: (Worker pid=5) step 41\\x1b[2J"), "without its colour"
     assert json.loads(main(["status", "7", "--json"], capsys)[1])["utilization"]["gpu-2"]["idle"] == 720
     assert job().utilization()["gpu-1"].gpu == 96
     monkeypatch.setattr(
