@@ -93,7 +93,7 @@ def test_options_of_the_step_and_daemons_of_the_trainer(jobs: Jobs) -> None:
 
 @pytest.mark.full
 def test_the_example_without_containers(jobs: Jobs) -> None:
-    replaced = {"  module load cuda\n  . ~/venv/bin/activate": f"  {bare.setup()}", "~/venv": "/usr/bin"}
+    replaced = {"  # module load cuda\n  . ~/venv/bin/activate": f"  {bare.setup()}", "~/venv": "/usr/bin"}
     _, seen = run_example(jobs, "bare", replaced, [f"--export=ALL,WANDB_API_KEY={KEY}"])
     assert seen["folder"] == str(jobs.folder)
     for place in (seen, *seen["nodes"].values()):
@@ -182,7 +182,7 @@ def test_the_example_for_apptainer(apptainer_cluster: SlurmCluster, folder: Path
     shutil.copy(archive, folder / "ray.tar")
     (folder / "data").mkdir()
     replaced = {
-        "setup: module load apptainer": f"setup: export APPTAINER_CACHEDIR={folder}/cache",
+        "# setup: module load apptainer": f"setup: export APPTAINER_CACHEDIR={folder}/cache",
         "  image: docker.io": "  archive: ray.tar\n  image: docker.io",
         "~/data:": "data:",
         "KEY: null": f"KEY: {KEY}",  # with --export and a name, Slurm 26.05 runs su(1) on the node

@@ -76,7 +76,7 @@ SYSTEMS = {
         "verl/trainer/main_ppo.py",
         "/workspace/verl",
         # Without the right to raise limits, Podman accepts only these two with --ulimit.
-        replaced={"setup: module load podman": "setup: echo a module", '"memlock=-1:-1"': LIMITS},
+        replaced={"# setup: module load podman": "setup: echo a module", '"memlock=-1:-1"': LIMITS},
         files=VERL_FILES,
         folders=VERL_FOLDERS,
     ),

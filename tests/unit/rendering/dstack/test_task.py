@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[4]
 CASES: dict[str, list[tuple[str, str]]] = {
     "examples/hello.yaml": [],
     "examples/verl.yaml": [
-        ("setup", "null"),
         ("container.mounts", "[/data:/data, /huggingface:/huggingface, /checkpoints:/checkpoints]"),
     ],
     "examples/roll.yaml": [
