@@ -123,7 +123,7 @@ class Step:
 
     def _on_join(self, _message: codec.Message) -> None:
         for index, node in enumerate(self.nodes[1:], 1):
-            self._send(node, "reachable_at", address=_address(index), port=WORKERS_PORT)
+            self._send(node, "reachable_at", address=_address(index), ports=[WORKERS_PORT, WORKERS_PORT + 1])
         self._send(self.nodes[0], "ready")
 
     def _on_ready(self, _message: codec.Message) -> None:

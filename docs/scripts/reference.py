@@ -143,7 +143,7 @@ Controller, node agents and container processes send each other one JSON object 
 the container's standard streams. slurmray opens no server or port. For example, a worker node sends
 
 ```json
-{"type": "reachable_at", "address": "10.1.0.2", "port": 22735, "node": "node2", "v": 1}
+{"type": "reachable_at", "address": "10.1.0.2", "ports": [22735, 41812], "node": "node2", "v": 1}
 ```
 
 The trainer's output takes another way, so that nothing buffers or mixes it: two FIFOs in the job's folder

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +93,65 @@ def test_nodes_that_cannot_reach_each_other(jobs: Jobs) -> None:
     both = job.findings
     assert both["node2", "connection"].startswith("cannot reach the head node at 10.99.1.1:")
     assert both["node1", "connection"].startswith("cannot reach node2 at 10.99.2.1:")
+
+
+@pytest.fixture
+def node2_is_unconnected(podman_cluster: SlurmCluster) -> Iterator[None]:
+    """Each node has an interface ib0, which connects node1 and node3."""
+    ends = [str(podman_cluster.pids[node]) for node in ("node1", "node3")]
+    pair = [
+        "ip",
+        "link",
+        "add",
+        "ib0",
+        "netns",
+        ends[0],
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "ib0",
+        "netns",
+        ends[1],
+    ]
+    subprocess.run(pair, check=True)
+    try:
+        for number in (1, 2, 3):
+            up = f"ip address add 10.99.0.{number}/24 dev ib0 && ip link set ib0 up"
+            script = up if number != 2 else f"ip link add ib0 type bridge && {up}"
+            done = podman_cluster.run(["bash", "-c", script], host=f"node{number}")
+            assert done.returncode == 0, done.stderr
+        yield
+    finally:
+        for node in ("node1", "node2"):
+            podman_cluster.run(["ip", "link", "delete", "ib0"], host=node)
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("node2_is_unconnected")
+def test_a_spare_node_in_place_of_one_without_a_connection(jobs: Jobs) -> None:
+    """Both ends find that there is none; only one of them is set aside."""
+    job = jobs.run(TWO + "network: {interface: ib0}\nspares: 1", ["bash", "-c", "echo on $NNODES nodes"])
+    assert job.code == "0:0", job.log
+    assert {("node1", "connection"), ("node2", "connection")} == set(job.findings), job.log
+    assert "; node3 takes the place of node2\n" in job.log, job.log
+
+
+@pytest.mark.full
+def test_closed_ephemeral_ports(podman_cluster: SlurmCluster, jobs: Jobs) -> None:
+    """Ray gets ready, and tasks on node2 would wait for ever."""
+    iptables = ["nsenter", "-t", str(podman_cluster.pids["node2"]), "-n", "iptables"]
+    rule = ["INPUT", "-p", "tcp", "--syn", "--dport", "32768:60999", "-j", "DROP"]
+    subprocess.run([*iptables, "-A", *rule], check=True)
+    try:
+        job = jobs.run(TWO, ["sleep", "100"])
+    finally:
+        subprocess.run([*iptables, "-D", *rule], check=True)
+    assert job.code == "65:0", job.log
+    assert set(job.findings) == {("node1", "connection")}, job.log
+    found = re.match(r"cannot reach node2 at [0-9.]+:(\d+) \| ", job.findings["node1", "connection"])
+    assert found, job.log
+    assert 32768 <= int(found[1]) <= 60999
 
 
 def test_a_setup_that_fails(jobs: Jobs) -> None:

@@ -156,8 +156,8 @@ class ContainerProcess:
     def on_check_reachable(self, message: "messages.CheckReachable") -> None:
         """Check from the head node that workers which are about to join can be reached."""
         if self.context.is_head:
-            targets = [(node, address, port) for node, address, port in message["targets"]]
-            reachability.check_reachable(targets, self.context.finding)
+            targets = [(node, address, port) for node, address, ports in message["targets"] for port in ports]
+            reachability.check_reachable(targets, self.context)
 
     def on_join(self, message: "messages.Join") -> None:
         """Start Ray on a worker: the head node is in the GCS."""

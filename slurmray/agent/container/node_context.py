@@ -129,21 +129,25 @@ class NodeContext:
         """Log progress."""
         self.send({"type": "phase", "phase": phase, "text": text})
 
-    def finding(self, kind: str, check: str, found: str, wanted: str, fix: str) -> None:
-        """Send a finding. It ends the job, unless `kind` or the setting `preflight` is "warn"."""
+    def finding(self, kind: str, check: str, found: str, wanted: str, fix: str, worker: str = "") -> None:
+        """Send a finding. It ends the job, unless `kind` or the setting `preflight` is "warn".
+
+        worker: that does not match the head node; either of them may be the reason.
+        """
         level = self.settings["preflight"]
         if level != "none":
             kind = "warn" if level == "warn" else kind
-            self.send(
-                {
-                    "type": "finding",
-                    "kind": kind,
-                    "check": check,
-                    "found": found,
-                    "wanted": wanted,
-                    "fix": fix,
-                }
-            )
+            message: "messages.Finding" = {
+                "type": "finding",
+                "kind": kind,
+                "check": check,
+                "found": found,
+                "wanted": wanted,
+                "fix": fix,
+            }
+            if worker:
+                message["worker"] = worker
+            self.send(message)
 
     @property
     def is_strict(self) -> bool:

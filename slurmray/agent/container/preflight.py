@@ -81,7 +81,7 @@ def compare_versions(context: "NodeContext", own: str, head: str) -> None:
     """Send a finding where versions differ from the head node's. Unfit where it ends the job."""
     if own != head:
         fix = "use one image on all nodes, by digest, or one environment"
-        context.finding("preflight", "versions", own, head + ", as on the head node", fix)
+        context.finding("preflight", "versions", own, head + ", as on the head node", fix, context.name)
         if context.is_strict:
             raise Unfit
 

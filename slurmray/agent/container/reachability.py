@@ -1,4 +1,8 @@
-"""Preflight check of connections: from the head node to each worker and from each worker to the head node."""
+"""Preflight check of connections: from the head node to each worker and from each worker to the head node.
+
+The head node connects to a leased port of each worker, and to an ephemeral one: Ray's worker processes and
+NCCL listen on these. Where they are closed between nodes, Ray gets ready and tasks wait for ever.
+"""
 
 import os
 import socket
@@ -9,24 +13,27 @@ from .ray import node_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, List, Sequence
+    from typing import Dict, List, Sequence
 
     from ..hosts import Target
-
-    Report = Callable[[str, str, str, str, str], None]  # a finding: kind, check, found, wanted, fix
+    from .node_context import NodeContext
 
 CONNECT_TIMEOUT = 5.0  # seconds
 ACCEPT_TIMEOUT = 60.0  # seconds that a worker waits for the head node's connection
 
 
-def check_reachable(targets: "Sequence[Target]", report: "Report") -> None:
-    """Connect to each target in a thread. report: called with a finding for each that fails."""
+def check_reachable(targets: "Sequence[Target]", context: "NodeContext") -> None:
+    """Connect to each target in a thread, and send a finding for each node with one that fails."""
 
     def connect() -> None:
-        for name, address, port in find_unreachable(targets):
+        unreachable: "Dict[str, Target]" = {}
+        for target in find_unreachable(targets):
+            unreachable.setdefault(target[0], target)
+        for name, address, port in unreachable.values():
             found = "cannot reach %s at %s" % (name, node_address.join_host_port(address, port))
-            fix = "open the firewall between them, or set network.interface"
-            report("preflight", "connection", found, "a connection", fix)
+            fix = "open all ports between the nodes, also ephemeral ones, or set network.interface"
+            worker = name if context.is_head else context.name
+            context.finding("preflight", "connection", found, "a connection", fix, worker)
 
     threading.Thread(target=connect, daemon=True).start()
 
@@ -37,14 +44,15 @@ def find_unreachable(targets: "Sequence[Target]", timeout: float = CONNECT_TIMEO
     return [target for target in targets if codes[target]]
 
 
-def accept_once(address: str, port: int) -> None:
-    """Listen on a port and accept one connection in a thread."""
+def accept_once(address: str, port: int) -> int:
+    """Listen on a port, return it, and accept one connection in a thread. port: 0 for an ephemeral one."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     server = socket.socket(family, socket.SOCK_STREAM)
     os.set_inheritable(server.fileno(), False)
     server.settimeout(ACCEPT_TIMEOUT)
     server.bind((address, port))
     server.listen(1)
+    port = server.getsockname()[1]
 
     def accept() -> None:
         with server:
@@ -54,3 +62,4 @@ def accept_once(address: str, port: int) -> None:
                 pass
 
     threading.Thread(target=accept, daemon=True).start()
+    return port

@@ -123,6 +123,7 @@ class Controller:
         self._answered = float("-inf")  # when another host, or slurmctld, last did
         self._unfit_until = 0.0
         self._is_unfit_late = False  # a finding came after `checked`: it is about image or container
+        self._unmatched: "Set[str]" = set()  # workers without a connection with the head node, or unlike it
         self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
         self._killed: "Dict[str, float]" = {}  # nodes whose task was killed, and since when; -1: a moment ago
         self._service_steps_over: "Dict[str, Tuple[List[str], int, float]]" = {}  # nodes, exit code, when
@@ -138,7 +139,7 @@ class Controller:
         self._gcs = ""  # `host:port`
         self._is_proxy_set = False
         self._phases: "Set[Tuple[str, str]]" = set()
-        self._targets: "List[Tuple[str, str, int]]" = []  # for the head node to connect to
+        self._targets: "List[Tuple[str, str, List[int]]]" = []  # for the head node to connect to
         self._targets_due: "Optional[float]" = None
         self._stages: "Dict[str, Set[str]]" = {}
         self._stage_begun: "Dict[str, float]" = {}
@@ -378,8 +379,22 @@ class Controller:
 
     def begin_end(self) -> None:
         """Note that the step is being ended: messages have no consequences from now on."""
+        self._blame_unmatched()
         self.state.is_ending = True
         self.bring_up.record()
+
+    def _blame_unmatched(self) -> None:
+        """Let no later start use workers that do not match the head node, or where most do not, that one."""
+        unfit, failure = [node for node in self.nodes if node in self._unmatched], self.state.failure
+        are_most = 2 * len(unfit) > self.settings["ray"]["nodes"] - 1
+        if are_most and len(unfit) > 1:
+            if failure and set(failure.nodes) <= self._unmatched:
+                check, _, found = failure.text.partition(": ")
+                text = "%s of %s: %s" % (check, host_list(unfit), found)
+                self.state.failure = Failure([self.head], failure.kind, text)
+            unfit = [self.head]
+        for node in unfit:
+            self.nodes[node].has_finding = True
 
     def have_all_nodes_ended(self) -> bool:
         """Whether some nodes are lost and all others have cleaned up: srun would wait for the lost ones."""
@@ -429,7 +444,7 @@ class Controller:
 
     def _on_reachable_at(self, node: str, message: "messages.ReachableAt", now: float) -> None:
         self.bring_up.done("container", [node])
-        self._targets.append((node, message["address"], message["port"]))
+        self._targets.append((node, message["address"], message["ports"]))
         self._targets_due = self._targets_due or now + REACHABILITY_WAIT
         if len(self._targets) == self.settings["ray"]["nodes"] - 1:
             self._targets_due = now
@@ -444,18 +459,29 @@ class Controller:
             if self.state.has_trained:
                 self.findings.show()
             return
-        text = "%s: %s; %s" % (row[0], row[1], fix)
-        if node in self.job["spares"] or self.state.has_trained:  # it takes the place of a lost one
-            self.nodes[node].has_finding = True
-            self._fail(node, kind, text)
+        unfit = message.get("worker", node)
+        found = row[1] if unfit == node else node + " " + row[1]
+        text = "%s: %s; %s" % (row[0], found, fix)
+        if unfit in self.job["spares"] or self.state.has_trained:  # it takes the place of a lost one
+            self.nodes[unfit].has_finding = True
+            self._fail(unfit, kind, text)
             return
         if not self.state.failure:
-            self.state.failure = Failure([node], kind, text)
-        self._note_unfit(node, now)
+            self.state.failure = Failure([unfit], kind, text)
+        if "worker" in message:
+            self._unmatched.add(unfit)
+            self._wait_for_findings(unfit, now)
+            if self.state.is_ending:  # it comes late
+                self._blame_unmatched()
+        else:
+            self._note_unfit(unfit, now)
 
     def _note_unfit(self, node: str, now: float) -> None:
-        """Wait for what other nodes find, too."""
         self.nodes[node].has_finding = True
+        self._wait_for_findings(node, now)
+
+    def _wait_for_findings(self, node: str, now: float) -> None:
+        """Wait for what other nodes find, too. node: the one with the last finding."""
         self._is_unfit_late = self._is_unfit_late or self.nodes[node].has_been_checked
         self._unfit_until = now + FINDINGS_WAIT
 

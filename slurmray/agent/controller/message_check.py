@@ -41,6 +41,10 @@ def _is_amount(value: "Any") -> bool:
     return type(value) in (int, float) and 0 <= value < 2**63  # not NaN
 
 
+def _are_ports(value: "Any") -> bool:
+    return isinstance(value, list) and len(value) <= 2 and all(map(_number(65535), value))
+
+
 def _are_pairs(value: "Any") -> bool:
     return isinstance(value, list) and all(_is_texts(row) and len(row) == 2 for row in value)
 
@@ -98,7 +102,7 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
         "gpus": lambda value: value is None or _number(10**4)(value),
     },
     "versions": {"text": _ANY},
-    "reachable_at": {"address": _text(_ADDRESS), "port": _number(65535)},
+    "reachable_at": {"address": _text(_ADDRESS), "ports": _are_ports},
     "join": {"address": _text(r"\[?%s\]?:\d{1,5}" % _ADDRESS)},
     "joined": {"nodes": _is_texts, "gpus": _number(10**6)},
     "ready": {"burn_in_port": lambda value: value is None or _number(65535)(value)},
@@ -148,6 +152,7 @@ def problem(message: "Message", nodes: "Collection[str]") -> str:
     named = [
         node,
         message.get("missing", node),
+        message.get("worker", node),
         *(message["nodes"] if _is_texts(message.get("nodes")) else []),
     ]
     if not all(isinstance(name, str) and name in nodes for name in named):

@@ -6,7 +6,6 @@ Without I/O. docs/guides/requeue.md describes it to users.
 from .. import nodes
 from .host_list import and_names
 from .outcome import failure_of
-from .state import UNFIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -165,4 +164,4 @@ def _list_without_process(controller: "Controller", blamed: "List[str]") -> "Lis
 
 def _is_up(node: "Node") -> bool:
     """Whether nothing is known against the host of a node."""
-    return not (node.is_lost or node.has_finding or node.end == UNFIT)
+    return not (node.is_lost or node.has_finding)

@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         found: str
         wanted: str
         fix: str
+        worker: NotRequired[str]  # that does not match the head node: no connection, or other versions
 
     class LeftoverJobs(TypedDict):
         """With pyxis, where nodes have no Slurm commands: jobs whose leftovers are on this node."""
@@ -96,7 +97,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
 
         type: Literal["reachable_at"]
         address: str
-        port: int
+        ports: List[int]  # a leased one, and an ephemeral one unless `ray.args` choose those of Ray's workers
 
     class HeadJoined(TypedDict):
         """The head node is in the GCS: workers may join."""
@@ -258,7 +259,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         """Workers that the head node is to connect to, many in one message."""
 
         type: Literal["check_reachable"]
-        targets: List[Tuple[str, str, int]]  # name, address, port
+        targets: List[Tuple[str, str, List[int]]]  # name, address, ports
 
     class Join(TypedDict):
         """Workers join Ray: the head node is in the GCS."""

@@ -478,7 +478,7 @@ class Cluster:
                 "ready", **({"burn_in_port": message["burn_in_port"]} if "burn_in_port" in message else {})
             )
         elif kind == "reachable_at":
-            self.send("check_reachable", targets=[[node.name, message["address"], message["port"]]])
+            self.send("check_reachable", targets=[[node.name, message["address"], message["ports"]]])
         elif kind in ("stage_done", "burn_in"):
             stage = message.get("stage", "burn-in")
             count = self.stages[stage] = self.stages.get(stage, 0) + 1

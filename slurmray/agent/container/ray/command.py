@@ -126,6 +126,11 @@ def node_options(cpus: "Optional[int]", gpus: int, ports: "Union[List[int], Dict
     ]
 
 
+def has_worker_ports(extra: "List[str]") -> bool:
+    """Whether the user's options choose the ports of worker processes, which are ephemeral otherwise."""
+    return any(option.startswith(("--min-worker-port", "--worker-port-list")) for option in extra)
+
+
 def start_command(
     name: str,
     address: str,

@@ -140,10 +140,13 @@ class RayProcess:
 
     def check_connections(self, cluster: str) -> None:
         """Check connections from this worker to the head node and back, if findings are wanted."""
-        context, port = self.context, self.context.ports[ports.REACHABILITY_PORT]
-        if context.settings["preflight"] == "none":
+        context, settings = self.context, self.context.settings
+        if settings["preflight"] == "none":
             return
-        reachability.accept_once(context.address, port)
+        wanted = [context.ports[ports.REACHABILITY_PORT]]
+        if not command.has_worker_ports(settings["ray"]["args"] + settings["ray"]["worker_args"]):
+            wanted.append(0)
+        listening = [reachability.accept_once(context.address, port) for port in wanted]
         host, gcs_port = node_address.split_host_port(cluster)
-        reachability.check_reachable([("the head node", host, gcs_port)], context.finding)
-        context.send({"type": "reachable_at", "address": context.address, "port": port})
+        reachability.check_reachable([("the head node", host, gcs_port)], context)
+        context.send({"type": "reachable_at", "address": context.address, "ports": listening})

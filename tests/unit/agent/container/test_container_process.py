@@ -47,7 +47,9 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
         head, worker = made.nodes
         wanted = ["versions", "join", "ready", "attach", "trainer", "exit"]
         assert [kind for kind in head.kinds() if kind in wanted] == wanted
-        assert "reachable_at" in worker.kinds()
+        (reachable,) = [m for m in worker.received if m["type"] == "reachable_at"]
+        low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+        assert [low <= port <= high for port in reachable["ports"]] == [False, True]
         findings = [m for node in made.nodes for m in node.received if m["type"] == "finding"]
         assert not findings, [node.received for node in made.nodes]
         joined = [m["text"] for m in head.received if m["type"] == "phase" and m["phase"] == "probe"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import queue
 import socket
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,9 +21,15 @@ def test_nodes_that_cannot_be_reached() -> None:
         two.close()
         targets = [("n1", "127.0.0.1", open_port), ("n2", "127.0.0.1", closed_port), ("n3", "fd00::9", 1)]
         assert reachability.find_unreachable(targets, 2) == targets[1:]
-        reachability.check_reachable(targets[:2], lambda *row: findings.put(row))
+        context: Any = SimpleNamespace(is_head=True, name="n0", finding=lambda *row: findings.put(row))
+        again = ("n2", "127.0.0.1", 1)  # one finding for both ports of n2
+        reachability.check_reachable([*targets[:2], again], context)
         finding = findings.get(timeout=20)
-    assert finding[:3] == ("preflight", "connection", f"cannot reach n2 at 127.0.0.1:{closed_port}")
+        assert finding[:3] == ("preflight", "connection", f"cannot reach n2 at 127.0.0.1:{closed_port}")
+        assert finding[-1] == "n2", "the worker"
+        context.is_head, context.name = False, "n2"
+        reachability.check_reachable([("the head node", "127.0.0.1", closed_port)], context)
+        assert findings.get(timeout=20)[-1] == "n2"
     assert findings.empty()
 
 
@@ -46,10 +54,7 @@ def test_a_host_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_connection_is_accepted_once() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    reachability.accept_once("127.0.0.1", port)
+    port = reachability.accept_once("127.0.0.1", 0)
     target = [("n", "127.0.0.1", port)]
     assert reachability.find_unreachable(target) == []
     tries = 50

@@ -52,7 +52,7 @@ def test_the_steps_of_all_nodes() -> None:
     steps += tick(cluster)
     cluster.receive("node1", "versions", text="Ray 2.60.0")
     for node in ("node3", "node2"):
-        cluster.receive(node, "reachable_at", address="10.0.0.2", port=9)
+        cluster.receive(node, "reachable_at", address="10.0.0.2", ports=[9])
     steps += tick(cluster)
     cluster.receive("node1", "joined", nodes=["node1"], gpus=0)
     cluster.receive("node1", "joined", nodes=["node3", "node2"], gpus=8)
@@ -127,7 +127,7 @@ def test_the_connection_test_begins_while_workers_still_report() -> None:
     for node in cluster.nodes:
         checked(cluster, node)
     for number, node in enumerate(cluster.nodes[1:8]):  # one every 0.2 s; node9 has not reported
-        cluster.receive(node, "reachable_at", address="10.0.0.2", port=number)
+        cluster.receive(node, "reachable_at", address="10.0.0.2", ports=[number])
         cluster.now += 0.2
         cluster.controller.tick(cluster.now)
     sent = [message["targets"] for message in cluster.sent if message["type"] == "check_reachable"]

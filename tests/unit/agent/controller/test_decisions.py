@@ -862,7 +862,7 @@ def test_addresses_to_test_are_sent_in_one_message() -> None:
     cluster = Cluster(nodes=5)
     cluster.check()
     for number in (2, 3, 4, 5):
-        cluster.receive(f"node{number}", "reachable_at", address=f"10.0.0.{number}", port=1234)
+        cluster.receive(f"node{number}", "reachable_at", address=f"10.0.0.{number}", ports=[1234])
     cluster.controller.tick(cluster.now)
     (message,) = [message for message in cluster.sent if message["type"] == "check_reachable"]
     assert [target[0] for target in message["targets"]] == ["node2", "node3", "node4", "node5"]
@@ -871,7 +871,7 @@ def test_addresses_to_test_are_sent_in_one_message() -> None:
 def test_addresses_to_test_do_not_wait_for_the_slowest_node() -> None:
     cluster = Cluster(nodes=5)
     cluster.check()
-    cluster.receive("node2", "reachable_at", address="10.0.0.2", port=1234)
+    cluster.receive("node2", "reachable_at", address="10.0.0.2", ports=[1234])
     cluster.wait(1)
     assert cluster.types()[-1] == "check_reachable"
 

@@ -35,9 +35,10 @@ WRONG: list[dict[str, Any]] = [
     {"type": "checked", "addresses": [], "proxy": "no", "folder": None},
     {"type": "join", "address": "nowhere"},
     {"type": "join", "address": "a\0b:1"},
-    {"type": "reachable_at", "address": "a\0", "port": 1},
-    {"type": "reachable_at", "address": "a" * 65, "port": 1},
-    {"type": "reachable_at", "address": "10.0.0.1", "port": 10**9},
+    {"type": "reachable_at", "address": "a\0", "ports": [1]},
+    {"type": "reachable_at", "address": "a" * 65, "ports": [1]},
+    {"type": "reachable_at", "address": "10.0.0.1", "ports": [1, 10**9]},
+    {"type": "reachable_at", "address": "10.0.0.1", "ports": [1, 2, 3]},
     {"type": "joined", "nodes": ["node1", "nobody"], "gpus": 1},
     {"type": "joined", "nodes": "node1", "gpus": 1},
     {"type": "stage_done", "stage": "unknown"},
@@ -94,7 +95,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "unfit": {},
     "checked": {"addresses": ["10.0.0.1"], "proxy": False, "folder": "/tmp/x", "gpus": 8},
     "versions": {"text": "{}"},
-    "reachable_at": {"address": "10.0.0.1", "port": 6379},
+    "reachable_at": {"address": "10.0.0.1", "ports": [6379, 41812]},
     "join": {"address": "[fd00::1]:6379"},
     "joined": {"nodes": ["node1"], "gpus": 8},
     "ready": {"burn_in_port": 29500},
@@ -147,6 +148,7 @@ def test_each_field_is_checked() -> None:
                     ("checked", "gpus", None),
                     ("heartbeat", "field", None),
                     ("ready", "burn_in_port", None),
+                    ("reachable_at", "ports", [1]),
                     *(("burn_in", figures, [1]) for figures in ("products", "copies")),
                     *(("burn_in", figure, 1.5) for figure in ("within", "pairs", "all")),
                     *(("burn_in", figure, 10**7) for figure in ("within", "pairs", "all")),
@@ -167,6 +169,8 @@ def test_each_field_is_checked() -> None:
         assert message_check.problem(message, nodes) == "heartbeat: wrong value of use"
     for of_others in (
         {"type": "not_ready", "missing": "nobody", "why": ""},
+        {"type": "finding", **RIGHT["finding"], "worker": "nobody"},
+        {"type": "finding", **RIGHT["finding"], "worker": ["node1"]},
         {"type": "ready", "nodes": ["nobody"]},
     ):
         assert message_check.problem({"node": "node2", **of_others}, nodes).endswith("no such node")
@@ -197,7 +201,7 @@ def test_no_message_raises_an_exception(messages: list[tuple[str, dict[str, Any]
 
 def test_each_type_has_its_fields() -> None:
     declared = {name: wire_types.fields(kind) for name, kind in wire_types.TO_CONTROLLER.items()}
-    optional = {"failed": {"log"}}
+    optional = {"failed": {"log"}, "finding": {"worker"}}
     assert declared == {name: {*rows, *optional.get(name, ())} for name, rows in message_check.FIELDS.items()}
     assert Cluster().controller._handlers.keys() == declared.keys(), "each has a handler"
 

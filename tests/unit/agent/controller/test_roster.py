@@ -291,6 +291,109 @@ def test_a_finding_before_ray_starts(node: str) -> None:
     assert roster.restarts == 0, "no trainer had started"
 
 
+@pytest.mark.parametrize(
+    ("reports", "nodes", "failed"),
+    [
+        # node that reports, worker of the connection
+        ([("node3", "node3"), ("node1", "node3")], "124", "node3"),
+        ([("node1", "node3")], "124", "node3"),
+        ([("node3", "node3")], "124", "node3"),
+        ([("node2", "node2"), ("node3", "node3")], "234", "node1"),
+        ([("node1", "node2"), ("node1", "node3")], "234", "node1"),
+    ],
+)
+def test_the_node_without_a_connection(reports: list[tuple[str, str]], nodes: str, failed: str) -> None:
+    """One of two ends of a connection is set aside: the one without connections with the others."""
+    cluster, roster = with_spares()
+    cluster.check()
+    for reporter, worker in reports:
+        other = worker if reporter == "node1" else "the head node"
+        row = {"check": "connection", "found": f"cannot reach {other}", "wanted": "one", "fix": "open ports"}
+        cluster.receive(reporter, "finding", kind="preflight", worker=worker, **row)
+    assert cluster.wait(20)
+    assert restarts(cluster, roster)
+    assert roster.nodes == [f"node{number}" for number in nodes]
+    assert roster.failed == [failed]
+
+
+def test_connections_are_not_the_only_finding() -> None:
+    """The head node is to blame for two connections, and node3 for its GPUs."""
+    cluster, roster = with_spares(2)
+    cluster.check()
+    for node in ("node2", "node3"):
+        row = {
+            "check": "connection",
+            "found": "cannot reach the head node",
+            "wanted": "one",
+            "fix": "open ports",
+        }
+        cluster.receive(node, "finding", kind="preflight", worker=node, **row)
+    row = {"check": "GPUs in the container", "found": "7", "wanted": "8", "fix": "none"}
+    cluster.receive("node3", "finding", kind="preflight", **row)
+    assert cluster.wait(20)
+    assert str(cluster.controller.state.failure).startswith("node2: connection: cannot reach the head node")
+    outcome = cluster.end()
+    assert outcome.text == (
+        "failed (65 preflight): node1: connection of node[2-3]: cannot reach the head node; open ports"
+    )
+    assert roster.restart(cluster.controller, outcome, 0)
+    assert roster.nodes == ["node2", "node4", "node5"]
+
+
+def test_the_only_worker_without_a_connection() -> None:
+    """Either node may be the reason: another worker is tried."""
+    cluster = Cluster(nodes=2, spares=1)
+    cluster.check()
+    row = {"check": "connection", "found": "cannot reach node2", "wanted": "one", "fix": "open ports"}
+    cluster.receive("node1", "finding", kind="preflight", worker="node2", **row)
+    assert cluster.wait(20)
+    roster = Roster(cluster.controller.settings, cluster.controller.job)
+    outcome = cluster.end()
+    text = "failed (65 preflight): node2: connection: node1 cannot reach node2; open ports"
+    assert outcome.text == text
+    assert roster.restart(cluster.controller, outcome, 0)
+    assert roster.nodes == ["node1", "node3"]
+
+
+def test_half_of_the_workers_without_a_connection() -> None:
+    cluster = Cluster(nodes=5, spares=2)
+    cluster.check()
+    row = {"check": "connection", "found": "cannot reach the head node", "wanted": "one", "fix": "open ports"}
+    for node in ("node2", "node3"):
+        cluster.receive(node, "finding", kind="preflight", worker=node, **row)
+    assert cluster.wait(20)
+    roster = Roster(cluster.controller.settings, cluster.controller.job)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5", "node6", "node7"]
+
+
+def test_a_late_finding_about_a_connection() -> None:
+    cluster, roster = with_spares(2)
+    cluster.check()
+    row = {"check": "connection", "found": "cannot reach the head node", "wanted": "one", "fix": "open ports"}
+    cluster.receive("node2", "failed", kind="bring_up", message="ray start exited with 1")
+    cluster.controller.begin_end()
+    cluster.receive("node3", "finding", kind="preflight", worker="node3", **row)
+    assert cluster.controller.nodes["node3"].has_finding
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5"]
+
+
+def test_the_head_node_has_other_versions() -> None:
+    """Each worker names its own, and is unfit for this start."""
+    cluster, roster = with_spares()
+    cluster.check()
+    for node in ("node2", "node3"):
+        row = {"check": "versions", "found": "Ray 2.60.0", "wanted": "Ray 2.59.0", "fix": "one image"}
+        cluster.receive(node, "finding", kind="preflight", worker=node, **row)
+        cluster.receive(node, "unfit")
+    assert cluster.wait(20)
+    outcome = cluster.end()
+    assert outcome.text == "failed (65 preflight): node1: versions of node[2-3]: Ray 2.60.0; one image"
+    assert roster.restart(cluster.controller, outcome, 0)
+    assert roster.nodes == ["node2", "node3", "node4"]
+
+
 def test_a_spare_node_that_fails_ends_nothing() -> None:
     cluster, _ = with_spares()
     cluster.receive_from_all("started", step="0")

@@ -15,7 +15,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "leftover_jobs": {"jobs": ["5"]},
     "checked": {"addresses": ["10.0.0.9"], "proxy": False, "folder": FOLDER},
     "versions": {"text": "Ray 2.60.0"},
-    "reachable_at": {"address": "10.0.0.1", "port": 1234},
+    "reachable_at": {"address": "10.0.0.1", "ports": [1234]},
     "join": {"address": "10.0.0.1:6379"},
     "joined": {"nodes": ["node1"], "gpus": 8},
     "ready": {},

@@ -68,6 +68,20 @@ def test_ray_before_2_49_has_no_ipv6() -> None:
 
 
 @pytest.mark.parametrize(
+    ("extra", "has_ports"),
+    [
+        ([], False),
+        (["--labels=a=--min-worker-port"], False),
+        (["--min-worker-port=20000", "--max-worker-port=20999"], True),
+        (["--min-worker-port", "20000"], True),
+        (["--worker-port-list=20000,20001"], True),
+    ],
+)
+def test_ports_of_worker_processes(extra: list[str], has_ports: bool) -> None:
+    assert ray_command.has_worker_ports(extra) == has_ports
+
+
+@pytest.mark.parametrize(
     ("address", "version", "port"),
     [("fd00::5", (2, 55), []), ("fd00::5", (2, 56), [PORTS[1]]), ("10.0.0.5", OLD, [PORTS[1]])],
 )
