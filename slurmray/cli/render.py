@@ -105,8 +105,7 @@ def _render_all(
     """Render all job specs, each for a file of its own. SpecError lists the mistakes in all of them."""
     from slurmray.cli.rendered import render_job
 
-    if len(jobs) > 1 and _NAME not in str(output):
-        raise UsageError(f"-o {output}: is one file for {len(jobs)} job specs; use {_NAME} in it")
+    is_one_file = len(jobs) > 1 and _NAME not in str(output)
     by_path: dict[Path, Rendered] = {}
     problems = []
     for job in jobs or (None,):
@@ -119,12 +118,14 @@ def _render_all(
         if _NAME in str(output) and "/" in name:
             problems.append(Problem(str(job or "-o"), f"name: {name} has a /, and {_NAME} is in -o"))
         path = Path(str(output).replace(_NAME, name))
-        if path in by_path:
+        if path in by_path and not is_one_file:
             message = f"name: {name} is also that of {by_path[path].file}; give each its own"
             problems.append(Problem(str(job), message))
         by_path[path] = rendered
-    if problems:
+    if problems:  # first, as they may be words of a command without --
         raise SpecError(problems)
+    if is_one_file:
+        raise UsageError(f"-o {output}: is one file for {len(jobs)} job specs; use {_NAME} in it")
     return by_path
 
 
