@@ -1,4 +1,4 @@
-"""Child processes of tests, with a time limit."""
+"""Processes of tests: a time limit, and whether one runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import AnyStr
 
 
@@ -19,3 +20,11 @@ def bounded(process: subprocess.Popen[AnyStr], seconds: float = 60) -> Iterator[
             yield process
     finally:
         hang.cancel()
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:  # it ended before or after the file was opened
+        return False

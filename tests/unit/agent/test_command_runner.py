@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent import command_runner
+from tests.processes import is_running
 
 HANG = 20  # seconds
 
@@ -37,8 +38,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def wait_for_end(pid: Path) -> None:
     """Wait until a process runs no more. pid: the file with its id."""
-    process = Path("/proc", pid.read_text().strip(), "stat")
-    wait_until(lambda: not process.exists() or ") Z " in process.read_text())
+    wait_until(lambda: not is_running(int(pid.read_text())))
 
 
 @pytest.mark.parametrize("timeout", [HANG, None])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent.node.detached_process import KILLED, DetachedProcess
+from tests.processes import is_running
 
 HANG = 20.0
 
@@ -19,16 +20,10 @@ def bash(command: str, output: int = 2) -> DetachedProcess:
 
 
 def wait_for_end(pid: int) -> None:
-    """Wait until a process is gone, or a zombie that nobody waits for."""
     deadline = time.monotonic() + HANG
-    while time.monotonic() < deadline:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return
-        except OSError:
-            return
+    while is_running(pid):
+        assert time.monotonic() < deadline
         time.sleep(0.02)
-    raise AssertionError(f"process {pid} runs")
 
 
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("exit 7", 7), ("kill -KILL $$", 137)])

@@ -10,6 +10,7 @@ import pytest
 
 from slurmray.agent.container.services import SERVICE_SCRIPT
 from slurmray.agent.node import host_services, job_folder, runtimes
+from tests.processes import is_running
 
 from ..fake_node import FakeNode
 
@@ -107,14 +108,6 @@ def ends(pid: int) -> bool:
     while time.monotonic() < end and is_running(pid):
         time.sleep(0.02)
     return not is_running(pid)
-
-
-def is_running(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def test_services_end_in_reverse_order(tmp_path: Path) -> None:
