@@ -48,10 +48,12 @@ CLEANUP_TIMEOUT = 15  # seconds after the job's end; leftovers stay if they are 
 class Measured(NamedTuple):
     """Measurements of one job, in seconds since its batch script started.
 
-    clean: when all hosts are clean; None if leftovers stay. busy: CPU seconds until the first line.
+    tasks: when a task of the trainer has run on each node. clean: when all hosts are clean; None if leftovers
+    stay. busy: CPU seconds until the first line.
     """
 
     first_line: float
+    tasks: float
     clean: float | None
     containers_left: int
     busy: float
@@ -98,14 +100,16 @@ def measure(cluster: SlurmCluster, way: str, size: int) -> Measured:
     state, code = cluster.wait(job, JOB_TIMEOUT)
     text = output.read_text(errors="replace")
     began = re.search(r"trainer began (\S+)\n(cpu .*)", text)
-    if code != "0:0" or not began or f"trainer sees {size} nodes, {8 * size} GPUs" not in text:
+    done = re.search(r"tasks done (\S+)\n", text)
+    if code != "0:0" or not began or not done or f"trainer sees {size} nodes, {8 * size} GPUs" not in text:
         raise SystemExit(f"{script} failed: {state} {code}\n{text}")
     deadline = time.monotonic() + CLEANUP_TIMEOUT
     while (leftovers := cluster.leftovers()) and time.monotonic() < deadline:
         time.sleep(0.05)
     containers = sum(": Podman container " in leftover for leftover in leftovers)
     clean = None if leftovers else time.time() - start
-    return Measured(float(began[1]) - start, clean, containers, busy_seconds(began[2]) - busy)
+    busy = busy_seconds(began[2]) - busy
+    return Measured(float(began[1]) - start, float(done[1]) - start, clean, containers, busy)
 
 
 def wait_until(condition: Callable[[], bool], timeout: float, failure: str) -> None:
@@ -153,19 +157,22 @@ def table(results: dict[tuple[str, int], list[Measured]]) -> str:
     CPU seconds are followed by the utilization of all CPUs until the first line.
     """
     lines = [
-        "| hosts | way | trainer's first line, s | CPU seconds until then | job over, hosts clean, s |",
-        "|---|---|---|---|---|",
+        "| hosts | way | trainer's first line, s | a task on each node, s | CPU seconds until the first line "
+        "| job over, hosts clean, s |",
+        "|---|---|---|---|---|---|",
     ]
     ways = list(dict.fromkeys(way for way, _ in results))
     for size in dict.fromkeys(size for _, size in results):
         baseline = results[ways[0], size]
         first_base = median(run.first_line for run in baseline)
+        tasks_base = median(run.tasks for run in baseline)
         clean_base = median(run.clean or 0 for run in baseline)
         for way in ways:
             if not (runs := results.get((way, size))):
                 continue
-            first = median(run.first_line for run in runs)
+            first, tasks = median(run.first_line for run in runs), median(run.tasks for run in runs)
             row = f"| {size} | {WAYS[way]} | {first:.1f} ({first / first_base:.2f}) | "
+            row += f"{tasks:.1f} ({tasks / tasks_base:.2f}) | "
             busy = median(run.busy for run in runs)
             row += f"{busy:.1f} ({busy / first / (os.cpu_count() or 1):.0%}) | "
             clean = [run.clean for run in runs if run.clean is not None]

@@ -15,8 +15,9 @@ from bench import boot
 from bench.boot import Measured
 
 HEAD = (
-    "| hosts | way | trainer's first line, s | CPU seconds until then | job over, hosts clean, s |\n"
-    "|---|---|---|---|---|\n"
+    "| hosts | way | trainer's first line, s | a task on each node, s | CPU seconds until the first line "
+    "| job over, hosts clean, s |\n"
+    "|---|---|---|---|---|---|\n"
 )
 
 
@@ -58,19 +59,19 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Measured | BaseExcept
 
 def test_complete_run(runs: list[Measured | BaseException], capsys: pytest.CaptureFixture[str]) -> None:
     runs += [
-        Measured(2, 4, 0, 3.0),
-        Measured(1, 6, 0, 1.5),
-        Measured(4, 8, 0, 6.0),
-        Measured(6, None, 3, 9.0),
+        Measured(2, 3, 4, 0, 3.0),
+        Measured(1, 2.4, 6, 0, 1.5),
+        Measured(4, 5, 8, 0, 6.0),
+        Measured(6, 7, None, 3, 9.0),
     ] * 2
     boot.main()
     assert capsys.readouterr().out == (
         "Slurm 0; medians of 2, ratios to the first way in brackets.\n\n"
         + HEAD
-        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (75%) | 4.0 (1.00) |\n"
-        + "| 2 | slurmray | 1.0 (0.50) | 1.5 (75%) | 6.0 (1.50) |\n"
-        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 6.0 (75%) | 8.0 (1.00) |\n"
-        + "| 3 | slurmray | 6.0 (1.50) | 9.0 (75%) | never: 3 containers left |\n"
+        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (1.00) | 3.0 (75%) | 4.0 (1.00) |\n"
+        + "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (75%) | 6.0 (1.50) |\n"
+        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 5.0 (1.00) | 6.0 (75%) | 8.0 (1.00) |\n"
+        + "| 3 | slurmray | 6.0 (1.50) | 7.0 (1.40) | 9.0 (75%) | never: 3 containers left |\n"
     )
 
 
@@ -78,7 +79,7 @@ def test_complete_run(runs: list[Measured | BaseException], capsys: pytest.Captu
 def test_interrupted_run_prints_its_results(
     end: BaseException, runs: list[Measured | BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs += [Measured(2, 4, 0, 3.0), Measured(1, 6, 0, 1.5), Measured(4, 8, 0, 6.0), end]
+    runs += [Measured(2, 3, 4, 0, 3.0), Measured(1, 2.4, 6, 0, 1.5), Measured(4, 5, 8, 0, 6.0), end]
     with pytest.raises((KeyboardInterrupt, SystemExit)) as caught:
         boot.main()
     assert (str(caught.value) == "143") == isinstance(end, Terminated)
@@ -86,9 +87,9 @@ def test_interrupted_run_prints_its_results(
         "Slurm 0; PARTIAL, interrupted after 3 of 8 runs: medians of 2 or fewer, ratios to the first way in "
         "brackets.\n\n"
         + HEAD
-        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (75%) | 4.0 (1.00) |\n"
-        + "| 2 | slurmray | 1.0 (0.50) | 1.5 (75%) | 6.0 (1.50) |\n"
-        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 6.0 (75%) | 8.0 (1.00) |\n"
+        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (1.00) | 3.0 (75%) | 4.0 (1.00) |\n"
+        + "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (75%) | 6.0 (1.50) |\n"
+        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 5.0 (1.00) | 6.0 (75%) | 8.0 (1.00) |\n"
     )
 
 
@@ -103,10 +104,10 @@ def test_run_that_is_interrupted_at_once(
 
 def test_no_ratio_if_the_first_way_is_never_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    runs = {("verl", 2): [Measured(2, None, 2, 3.0)], ("slurmray", 2): [Measured(1, 4, 0, 1.5)]}
+    runs = {("verl", 2): [Measured(2, 3, None, 2, 3.0)], ("slurmray", 2): [Measured(1, 2.4, 4, 0, 1.5)]}
     assert boot.table(runs).splitlines()[2:] == [
-        "| 2 | the verl script's sequence | 2.0 (1.00) | 3.0 (75%) | never: 2 containers left |",
-        "| 2 | slurmray | 1.0 (0.50) | 1.5 (75%) | 4.0 |",
+        "| 2 | the verl script's sequence | 2.0 (1.00) | 3.0 (1.00) | 3.0 (75%) | never: 2 containers left |",
+        "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (75%) | 4.0 |",
     ]
 
 
