@@ -126,11 +126,11 @@ class Hosts:
 
     def power_off(self, host: str) -> None:
         """End a host as a power failure does."""
-        self.disconnect(host)  # first, or its processes could still close their connections
+        # First, or its processes could still close their connections. Later the kernel removes it, too.
+        _ip("link", "delete", self._veth(host))
         process = self.running.pop(host)
         process.kill()
         process.wait()
-        _ip("link", "delete", self._veth(host))  # the kernel removes it too, but later
 
     def disconnect(self, host: str) -> None:
         """Unplug the host's network cable."""

@@ -11,7 +11,7 @@ from tests.cluster import bare
 
 from .case import TRAINER, Fault
 
-ROW = "Ray starts slowly, or not at all"
+ROW = "Ray starts slowly, or not at all"  # where no process exits, runtimes do not differ
 SLOW = 40  # seconds; longer than Ray waits for a raylet, and a raylet for its agents
 
 # Makes imports of these programs of Ray slow, as on a busy network filesystem, or makes them fail.
@@ -62,7 +62,7 @@ def submit_with_stopped_raylet(fault: Fault, host: str) -> None:
     fault.wait_for_log(f"waiting for {host}")
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
+@pytest.mark.fault(ROW, "podman", "none")
 @pytest.mark.full
 def test_late_agents(fault: Fault) -> None:
     submit(fault, AGENTS, f"time.sleep({SLOW})", ["echo", "trained"])
@@ -70,15 +70,16 @@ def test_late_agents(fault: Fault) -> None:
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
+@pytest.mark.fault(ROW, "podman", "none")
 @pytest.mark.full
 def test_a_late_dashboard(fault: Fault) -> None:
-    submit(fault, DASHBOARD, "time.sleep(20)", ["ray", "job", "submit", "--", "echo", "trained"])
+    # `ray job submit` waits 40 s for the dashboard, which starts slowly on a busy machine, too.
+    submit(fault, DASHBOARD, "time.sleep(10)", ["ray", "job", "submit", "--", "echo", "trained"])
     job = fault.wait_end("\ntrained\n")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
+@pytest.mark.fault(ROW, "podman", "none")
 @pytest.mark.full
 def test_a_late_dashboard_whose_port_is_fixed(fault: Fault) -> None:
     trainer = ["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{PORT} && echo trained"]
@@ -88,7 +89,7 @@ def test_a_late_dashboard_whose_port_is_fixed(fault: Fault) -> None:
     assert "ray: waiting for the dashboard, because ray.dashboard_port is set" in job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
+@pytest.mark.fault(ROW, "podman", "none")
 @pytest.mark.parametrize("port", ["auto", PORT])
 @pytest.mark.full
 def test_a_dashboard_that_fails(fault: Fault, port: int | str) -> None:
@@ -97,7 +98,7 @@ def test_a_dashboard_that_fails(fault: Fault, port: int | str) -> None:
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
+@pytest.mark.fault(ROW, "podman", "none")
 @pytest.mark.parametrize("host", ["node1", "node2"])
 @pytest.mark.full
 def test_a_late_raylet(fault: Fault, host: str) -> None:
@@ -110,7 +111,7 @@ def test_a_late_raylet(fault: Fault, host: str) -> None:
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
 
-@pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer", "pyxis")
+@pytest.mark.fault(ROW, "podman", "none")
 @pytest.mark.full
 def test_a_gcs_that_stalls(fault: Fault) -> None:
     """For longer than the 5 s that Ray itself gives a new node to connect."""
