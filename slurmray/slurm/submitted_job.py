@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
-import tarfile
 import time
-import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -18,7 +14,7 @@ from slurmray.agent.combinations import combination
 from slurmray.agent.container.head import dashboard_host
 from slurmray.agent.paths import CANCEL_NOW, SAMPLES, USAGE
 from slurmray.agent.script_parts import read_settings
-from slurmray.errors import SlurmError, SlurmrayError, UsageError
+from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.account import (
     Account,
@@ -33,6 +29,7 @@ from slurmray.slurm.heat_map import NodeHeat, count_columns, measure_heat
 from slurmray.slurm.host import get_host
 from slurmray.slurm.job_status import Status, make_status
 from slurmray.slurm.log_end import end_in_log
+from slurmray.slurm.log_folder import LogFolder
 from slurmray.slurm.run_directories import attempts, expand, last_attempt, read_events
 from slurmray.slurm.starts import Restart, find_bad_nodes, find_restarts
 from slurmray.slurm.states import (
@@ -56,7 +53,6 @@ if TYPE_CHECKING:
 # Seconds between two requests to slurmctld: the first pause, its growth, the longest one.
 _FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 1.0, 1.5, 30.0
 _MAX_ATTEMPTS = 1000  # whose events are read
-_MAX_RAY_LOGS = 64 << 20  # bytes; the node agent keeps less, see agent/ray_logs.py
 _END_OF_LOG = 1 << 16  # bytes
 _MAX_USAGE = 16 << 20  # bytes
 _MAX_SAMPLES = 4 << 20  # bytes of a node; the node agent writes less
@@ -330,7 +326,7 @@ class Job:
         """Attempt, node and path of files of samples: all of the last attempt, then those that are wanted."""
         files = []
         for number in sorted({last, *(number for number, _ in wanted)}, reverse=True):
-            folder = self._logs(None)[0] if number == last else self._runs / f"{self.name}-{number}/logs"
+            folder = self._logs(None)[0].path if number == last else self._runs / f"{self.name}-{number}/logs"
             names = [name.removesuffix(SAMPLES) for name in self.host.names(folder) if name.endswith(SAMPLES)]
             files += [
                 (number, node, folder / f"{node}{SAMPLES}")
@@ -373,23 +369,12 @@ class Job:
 
         UsageError if there is no log.
         """
-        return self._node_log(self._log_folder(attempt), node, last)
-
-    def _node_log(self, folder: Path, node: str, last: int | None) -> str:
-        try:
-            return self.host.read(folder / f"{_node_name(node)}.log", last=last).decode(errors="replace")
-        except FileNotFoundError:
-            logs = [name for name in self.host.names(folder) if name.endswith(".log") and "@" not in name]
-            known = sorted(name.removesuffix(".log") for name in logs)
-            hint = f"there are those of {', '.join(known[:8])}" if known else "it has no logs"
-            raise UsageError(f"{folder}: no log of the node {node}; {hint}") from None
-        except OSError as error:
-            raise UsageError(f"{folder}/{node}.log: cannot be read: {error.strerror}") from None
+        return self._log_folder(attempt).node_log(node, last)
 
     def services(self) -> list[str]:
         """Return the names of the services that have a log in the last attempt; [] before it has some."""
         folder, is_own = self._logs(None)
-        return sorted(self._service_logs(folder)) if is_own else []
+        return sorted(folder.service_logs()) if is_own else []
 
     def service_log(
         self, service: str, node: str | None = None, attempt: int | None = None, last: int | None = None
@@ -399,29 +384,7 @@ class Job:
         node: None is all nodes; if there are several, the text of each follows a line `==> NODE <==`.
         attempt: None is the last one. last: of each node, as for `logs`. UsageError if there is no log.
         """
-        folder = self._log_folder(attempt)
-        known = self._service_logs(folder)
-        paths = known.get(service, {})
-        if not paths:
-            hint = f"there are those of {', '.join(sorted(known))}" if known else "it has none of services"
-            raise UsageError(f"{folder}: no log of the service {service}; {hint}")
-        if node is not None and node not in paths:
-            raise UsageError(f"{folder}: {service} has no log on {node}, only on {', '.join(sorted(paths))}")
-        return self._read_service_logs(paths if node is None else {node: paths[node]}, last)
-
-    def _read_service_logs(self, paths: Mapping[str, Path], last: int | None) -> str:
-        try:
-            texts = {
-                node: self.host.read(paths[node], last=last).decode(errors="replace")
-                for node in sorted(paths)
-            }
-        except OSError as error:
-            raise UsageError(f"{error.filename}: cannot be read: {error.strerror}") from None
-        if not texts.get("srun", "srun"):
-            del texts["srun"]
-        if len(texts) == 1:
-            return "".join(texts.values())
-        return "\n".join(f"==> {node} <==\n{text}" for node, text in texts.items())
+        return self._log_folder(attempt).service_log(service, node, last)
 
     def last_logs(self, nodes: Sequence[str], last: int) -> Iterator[tuple[str, str]]:
         """Yield name and text of the logs of nodes and services in the last attempt that can be read.
@@ -429,56 +392,32 @@ class Job:
         Slurm is not asked again. last: at most so many bytes of a node or a service, from the end.
         """
         folder, is_own = self._logs(None)
-        names = set(self.host.names(folder)) if is_own else set()
-        for node in nodes:
-            if f"{node}.log" in names:
-                with suppress(SlurmrayError):
-                    yield node, self._node_log(folder, node, last)
-        for service, paths in sorted(self._service_logs(folder).items()) if is_own else ():
-            with suppress(SlurmrayError):
-                yield service, self._read_service_logs(paths, last // max(1, len(nodes)))
-
-    def _service_logs(self, folder: Path) -> dict[str, dict[str, Path]]:
-        """Return {service: {node: its log}}. With pyxis there may be one of `srun`, of the service's step."""
-        found: dict[str, dict[str, Path]] = {}
-        for name in self.host.names(folder):
-            if name.startswith("service-") and name.endswith(".log"):
-                service, _, node = name.removeprefix("service-").removesuffix(".log").partition("@")
-                found.setdefault(service, {})[node or "srun"] = folder / name
-        return found
+        return folder.last_logs(nodes, last) if is_own else iter(())
 
     def ray_logs(self, node: str, attempt: int | None = None) -> dict[str, str]:
         """Return Ray's logs of a node by file name, of each the end: see `ray.keep_logs` in the job spec.
 
         attempt: None is the last one. UsageError if the node has none.
         """
-        path = self._log_folder(attempt) / f"{_node_name(node)}-ray.tar.gz"
-        try:
-            data = self.host.read(path, limit=_MAX_RAY_LOGS)
-            return {name: text.decode(errors="replace") for name, text in _files_in(data)}
-        except FileNotFoundError:
-            hint = "they are kept when the trainer has failed, or with ray.keep_logs: always"
-            raise UsageError(f"{path}: no such file; {hint}") from None
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-        except (tarfile.TarError, ArithmeticError, EOFError, ValueError, zlib.error) as error:
-            raise UsageError(f"{path}: cannot be read: {error}") from None
+        return self._log_folder(attempt).ray_logs(node)
 
-    def _log_folder(self, attempt: int | None) -> Path:
+    def _log_folder(self, attempt: int | None) -> LogFolder:
         self._record()  # for the folder
         folder, is_own = self._logs(attempt)
         if not is_own:
-            raise UsageError(f"{folder}: is of an earlier job with the same id; this one has no logs yet")
+            raise UsageError(
+                f"{folder.path}: is of an earlier job with the same id; this one has no logs yet"
+            )
         return folder
 
-    def _logs(self, attempt: int | None) -> tuple[Path, bool]:
+    def _logs(self, attempt: int | None) -> tuple[LogFolder, bool]:
         """Return the folder of an attempt's logs, and whether it is this job's."""
         number = last_attempt(self._runs, self.name, self.host) if attempt is None else attempt
         run = self._runs / f"{self.name}-{number}"
         events: list[Event] = []
         with suppress(UsageError):  # logs can be read without them
             events = read_events(run, self.host)
-        return run / "logs", not self._is_of_earlier_job(number, events)
+        return LogFolder(self.host, run / "logs"), not self._is_of_earlier_job(number, events)
 
     def outputs(self) -> list[Path]:
         """Return the files of the job's log, as Slurm has named them in the last request about the job."""
@@ -691,24 +630,3 @@ def _last(events: Sequence[Event], name: str) -> Event:
     if not found:
         raise SlurmError("cluster not ready; see the job's log")
     return found[-1]
-
-
-def _node_name(node: str) -> str:
-    """Return the name of a node, which is a part of a file's name. UsageError if it cannot be one."""
-    if not re.fullmatch(r"[\w.-]+", node) or node.startswith("."):
-        raise UsageError(f"--node: {node!r} is no name of a node")
-    return node
-
-
-def _files_in(archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each file in a .tar.gz. ValueError if it has too much; errors of tarfile."""
-    left = _MAX_RAY_LOGS
-    # It may unpack to any size, so the end of what is read is an error of tarfile.
-    data = gzip.GzipFile(fileobj=io.BytesIO(archive)).read(2 * left)
-    with tarfile.open(fileobj=io.BytesIO(data)) as files:
-        for member in files:
-            left -= member.size
-            if left < 0:
-                raise ValueError("it has too much")
-            if member.isreg() and (file := files.extractfile(member)):
-                yield member.name, file.read()

@@ -4,14 +4,13 @@
 around it. controller_process.py has the real process.
 """
 
-import re
-
 from .. import heartbeat, signals
-from . import findings, message_check, state
+from . import findings, message_check, srun_errors, state
 from .bring_up import BringUp
 from .host_list import and_names, host_list, names
 from .node_usage import Usage
 from .outcome import Failure
+from .stage_progress import BURN_IN, StageProgress
 from .stall import StallWatch
 
 TYPE_CHECKING = False
@@ -27,36 +26,16 @@ FINDINGS_WAIT = 10.0  # seconds after the first finding, in which other nodes ma
 HEALTH_CHECK_WAIT = 5.0  # seconds for the nodes to answer whether Ray runs, after the trainer has failed
 READY_MARGIN = 15  # seconds added to the probe's timeout: its error is the more detailed one
 REACHABILITY_WAIT = 0.5  # seconds during which workers' addresses are collected into one message
-PROGRESS_INTERVAL = 60.0  # seconds between two log lines about a stage without progress
-CHANGES_INTERVAL = 5.0  # seconds between two with progress
 STEP_SIGNAL_DELAY = 3.0  # seconds by which Slurm may signal steps before the batch script
 SIGNAL_DELAY = 2.0  # seconds in which a signal may reach several processes: tasks, and the batch script
 ASK_INTERVAL = 1.0  # seconds between two questions to hosts without heartbeats
 LIMIT_MARGIN = 15  # seconds of stop.lead that remain for clean-up before the time limit
 GPUS_WAIT = 12.0  # seconds for the nodes to answer whether they still have their GPUs
 STOP_MARGIN = 5  # seconds after the grace period in which the trainer's exit code may arrive
-BURN_IN = "burn-in"  # a stage
 NODE_LOSSES = ("ray", "node_lost")  # kinds of failures
 UNFIT = ("preflight", "image")  # those of a node before it is in Ray
 UNPREPARED = ("prepare", "service")  # those of a node in its stages
 SLURMCTLD = "slurmctld"  # among the hosts that answer
-# What srun prints about a node, what that means, and whether srun then ends all tasks of the step: Slurm's
-# src/api/step_launch.c. An io error is a connection that was reset, and has the node's place in the step.
-SRUN_ERRORS = (
-    (
-        r"srun: error: .*[Aa]borting, io error .*on node (?P<place>\d+)$",
-        "its host closed the connection to srun. Has it rebooted?",
-        True,
-    ),
-    (
-        r"srun: error: Task launch for \S+ failed on node (?P<name>\S+): ",
-        "Slurm could not start its task. Has it lost power or its network?",
-        True,
-    ),
-    (r"srun: error: Node failure on (?P<name>\S+)$", "Slurm has marked it down", False),
-)
-# Likewise, about tasks that a signal has ended: src/srun/launch.c. The number of a task is its node's place.
-TASKS_KILLED = r"srun: error: \S+: tasks? ([0-9,-]+): (?!Exited with )"
 
 
 class Actions:
@@ -114,6 +93,7 @@ class Controller:
         self.monitor = heartbeat.Monitor(settings["timeouts"]["heartbeat"])
         self.findings = findings.Findings(log)
         self.bring_up = BringUp(log, len(self.nodes))
+        self.stages = StageProgress(log, settings, job["nodes"])
         self.usage = Usage(settings["watch"]["interval"])
         self.stall = StallWatch(settings["watch"], job["run_dir"], log, actions)
         self.is_step_over = False
@@ -141,9 +121,6 @@ class Controller:
         self._phases: "Set[Tuple[str, str]]" = set()
         self._targets: "List[Tuple[str, str, List[int]]]" = []  # for the head node to connect to
         self._targets_due: "Optional[float]" = None
-        self._stages: "Dict[str, Set[str]]" = {}
-        self._stage_begun: "Dict[str, float]" = {}
-        self._stage_logged: "Dict[str, Tuple[float, int]]" = {}  # when, and how many nodes were done
         self._figures: "Optional[BurnInFigures]" = None
         self._joining: "Dict[str, Set[str]]" = {}  # nodes that were spare -> stages that they have to do
         self._handlers: "Dict[str, Callable[[str, Any, float], None]]" = {
@@ -216,22 +193,13 @@ class Controller:
 
     def on_srun_error(self, line: str, nodes: "List[str]") -> None:
         """Look for a lost node in what srun prints. nodes: of its step."""
-        for pattern, text, is_step_over in SRUN_ERRORS:
-            found = re.match(pattern, line)
-            if found:
-                self._on_lost_by_srun(found.groupdict(), text, nodes, is_step_over)
-        killed = re.match(TASKS_KILLED, line)
-        for first, last in re.findall("([0-9]{1,6})-?([0-9]{0,6})", killed.group(1)) if killed else ():
-            for name in nodes[int(first) : int(last or first) + 1]:
-                self._killed.setdefault(name, -1.0)
+        lost = srun_errors.lost_node(line, nodes)
+        if lost:
+            self._on_lost_by_srun(*lost)
+        for name in srun_errors.nodes_of_killed_tasks(line, nodes):
+            self._killed.setdefault(name, -1.0)
 
-    def _on_lost_by_srun(
-        self, found: "Dict[str, str]", text: str, nodes: "List[str]", is_step_over: bool
-    ) -> None:
-        place = int(found.get("place", 0))
-        name = found.get("name", nodes[place] if place < len(nodes) else "")
-        if name not in nodes:
-            return
+    def _on_lost_by_srun(self, name: str, text: str, is_step_over: bool) -> None:
         self.nodes[name].is_lost = True
         if not is_step_over:
             self._fail(name, "node_lost", text)
@@ -284,7 +252,7 @@ class Controller:
         self._detect_lost_nodes(now)
         self._start_ray_if_checked(now)
         self._send_targets(now)
-        self._log_stages(now)
+        self.stages.log(now)
         self.bring_up.record_if_due(now)
         if self.state.is_ending:
             return
@@ -440,7 +408,7 @@ class Controller:
         if message.get("burn_in_port"):
             ready["burn_in_port"] = message["burn_in_port"]
         self.actions.send(ready)
-        self._begin_stages(now)
+        self.stages.begin(now)
 
     def _on_reachable_at(self, node: str, message: "messages.ReachableAt", now: float) -> None:
         self.bring_up.done("container", [node])
@@ -510,19 +478,17 @@ class Controller:
                 peers = sorted(self._peers) if self._is_proxy_set else []
                 self.state.progress = state.NEXT_OF_JOB["start_ray"]
                 self.actions.send({"type": "start_ray", "peers": peers})
-                self._begin_stages(now)
+                self.stages.begin(now)
 
     def _on_stage_done(self, node: str, message: "messages.NodeStageDone", now: float) -> None:
         stage = message["stage"]
         if self.state.has_trained:
             self._joining.get(node, set()).discard(stage)
             return
-        done = self._stages.setdefault(stage, set())
-        done.add(node)
-        self._log_stages(now)
-        if len(done) == len(self.job["nodes"]) and not (stage == BURN_IN and self._find_slow_nodes()):
+        are_all_done = self.stages.done(stage, node, now)
+        if are_all_done and not (stage == BURN_IN and self._find_slow_nodes()):
             self.actions.send({"type": "stage_done", "stage": stage})
-            self._begin_stages(now)
+            self.stages.begin(now)
 
     def _on_burn_in(self, node: str, message: "messages.BurnIn", now: float) -> None:
         from .burn_in_figures import BurnInFigures
@@ -738,7 +704,7 @@ class Controller:
             if spare:
                 nodes[nodes.index(node)] = spare
                 spares.remove(spare)
-                self._joining[spare] = set(list_stages(self.settings)) - {BURN_IN}
+                self._joining[spare] = set(self.stages.names) - {BURN_IN}
                 self.log.event("replacement", node=spare, lost=node)
                 self.actions.send({"type": "replace", "node": spare, "lost": node, "address": self._gcs})
 
@@ -786,31 +752,6 @@ class Controller:
             return []
         return [n.name for n in self.nodes.values() if not (n.has_been_checked or n.is_left_out)]
 
-    # -- stages ------------------------------------------------------------------------------------------
-
-    def _begin_stages(self, now: float) -> None:
-        for stage in list_stages(self.settings):
-            self._stage_begun.setdefault(stage, now)
-
-    def _log_stages(self, now: float) -> None:
-        """Log progress of stages every few seconds; without progress once a minute."""
-        for stage, done in self._stages.items():
-            logged, count = self._stage_logged.get(stage, (0.0, 0))
-            if count == len(self.job["nodes"]):
-                continue
-            has_changed = len(done) > count and (not count or now - logged >= CHANGES_INTERVAL)
-            if has_changed or now - logged >= PROGRESS_INTERVAL or len(done) == len(self.job["nodes"]):
-                minutes = int(now - self._stage_begun.get(stage, now)) // 60
-                self._log_stage(stage, " after %d min" % minutes if minutes else "")
-                self._stage_logged[stage] = now, len(done)
-
-    def _log_stage(self, stage: str, after: str) -> None:
-        nodes, done = self.job["nodes"], self._stages[stage]
-        text = "%d/%d nodes%s" % (len(done), len(nodes), after)
-        if len(done) < len(nodes):
-            text += ", waiting for " + names([node for node in nodes if node not in done])
-        self.log.event("phase", phase=stage.replace("-with-ray", ""), text=text)
-
     def _send_targets(self, now: float) -> None:
         if self._targets_due is not None and now >= self._targets_due:
             self.actions.send({"type": "check_reachable", "targets": self._targets})
@@ -837,17 +778,3 @@ class Controller:
         if failure.kind not in ("config", "preflight") or failure.text.startswith("container.setup: "):
             nodes += failure.logs
         return nodes
-
-
-def list_stages(settings: "Settings") -> "List[str]":
-    """Names of the stages that a job has."""
-    stages = [BURN_IN] if settings["checks"]["burn_in"] else []
-    if any(not item["needs_ray"] for item in settings["prepare"]):
-        stages.append("prepare")
-    if any(not item["needs_ray"] for item in settings["services"]):
-        stages.append("services")
-    if any(item["needs_ray"] for item in settings["prepare"]):
-        stages.append("prepare-with-ray")
-    if any(item["needs_ray"] for item in settings["services"]):
-        stages.append("services-with-ray")
-    return stages

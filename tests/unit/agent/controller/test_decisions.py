@@ -287,7 +287,14 @@ def test_srun_ends_all_tasks_because_of_one_host(line: str, on_node_loss: str) -
 
 @pytest.mark.parametrize(
     "line",
-    ["io error on node 2", "srun: error: node3: task 2: Killed", "srun: error: Node failure on other", ""],
+    [
+        "io error on node 2",
+        "srun: error: node3: task 2: Killed",
+        "srun: error: Node failure on other",
+        "srun: error: aborting, io error on node 3",
+        "srun: error: aborting, io error on node " + "1" * 5000,  # a trainer's: Python converts 4,300 digits
+        "",
+    ],
 )
 def test_other_lines_of_srun(line: str) -> None:
     cluster = Cluster()
