@@ -8,13 +8,16 @@ from typing import Literal, NamedTuple
 
 Kind = Literal["value", "flag", "optional", "time", "size", "array"]
 
-_INDEXES = "[0-9]+(?:-[0-9]+(?::[1-9][0-9]*)?)?"
+# Slurm reads 64 bits.
+_NUMBER = "[0-9]{1,18}"
+_COUNT = "[1-9][0-9]{0,17}"
+_INDEXES = f"{_NUMBER}(?:-{_NUMBER}(?::{_COUNT})?)?"
 # For fullmatch, and for the JSON Schema, so in the syntax that Python has in common with ECMA-262.
 PATTERNS: dict[Kind, str] = {
-    "time": "(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?|"
+    "time": f"(?:({_NUMBER})-)?({_NUMBER})(?::({_NUMBER}))?(?::({_NUMBER}))?|"
     "[Ii][Nn][Ff][Ii][Nn][Ii][Tt][Ee]|[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd]",
-    "size": "[0-9]+([KMGTkmgt][Bb]?)?",
-    "array": f"{_INDEXES}(?:,{_INDEXES})*(?:%[1-9][0-9]*)?|%[1-9][0-9]*",
+    "size": f"{_NUMBER}([KMGTkmgt][Bb]?)?",
+    "array": f"{_INDEXES}(?:,{_INDEXES})*(?:%{_COUNT})?|%{_COUNT}",
 }
 
 
@@ -235,13 +238,13 @@ def gpus_in_gres(gres: str) -> tuple[str | None, int]:
         raise ValueError("more than one type of GPU; use one type")
     if not elements:
         if wrong := re.search(r"(?:^|,)\s*gres:[^,]*", gres):
-            raise ValueError(f"expected e.g. gpu:8, without `gres:`, got {wrong[0]!r}")
+            raise ValueError(f"expected e.g. gpu:8, without `gres:`, got {wrong[0][:100]!r}")
         return None, 0
     name, *kinds = elements[0].split(":")
     # sbatch takes 2k for 2048; 1g.10gb is a type.
     count = kinds.pop() if kinds and re.fullmatch("[0-9]+[KMGTPkmgtp]?", kinds[-1]) else "1"
     if name != "gpu" or len(kinds) > 1 or not all(re.fullmatch(r"[\w.-]+", kind) for kind in kinds):
-        raise ValueError(f"expected gpu, gpu:8 or gpu:h100:8, got {elements[0]!r}")
+        raise ValueError(f"expected gpu, gpu:8 or gpu:h100:8, got {elements[0][:100]!r}")
     if len(count) > _MAX_DIGITS or not count.isdecimal():
         raise ValueError(f"no node has so many GPUs; write a number of at most {_MAX_DIGITS} digits")
     return "".join(kinds) or None, int(count)
@@ -261,7 +264,9 @@ def gpus_in_count(count: str) -> tuple[str | None, int]:
     """Return type and count of GPUs, e.g. of `8` or `h100:8`; ValueError for any other form."""
     match = re.fullmatch(r"(?:([\w.-]+):)?(0|[1-9][0-9]*)", count)
     if not match or match[1] == "gpu":
-        raise ValueError(f"expected a number, e.g. 8, or a type and a number, e.g. h100:8, got {count!r}")
+        raise ValueError(
+            f"expected a number, e.g. 8, or a type and a number, e.g. h100:8, got {count[:100]!r}"
+        )
     if len(match[2]) > _MAX_DIGITS:
         raise ValueError(f"no node has so many GPUs; write a number of at most {_MAX_DIGITS} digits")
     return match[1], int(match[2])
@@ -270,7 +275,7 @@ def gpus_in_count(count: str) -> tuple[str | None, int]:
 def check_size(size: str) -> str:
     """Return a number of MB as it is (man sbatch, --mem); ValueError for a wrong one."""
     if not re.fullmatch(PATTERNS["size"], size):
-        raise ValueError(f"expected whole MB, or a number with K, M, G or T, e.g. 200G, got {size!r}")
+        raise ValueError(f"expected whole MB, or a number with K, M, G or T, e.g. 200G, got {size[:100]!r}")
     return size
 
 
@@ -289,7 +294,7 @@ def check_time(time: str) -> str:
 def check_array(indexes: str) -> str:
     """Return indexes of an array as they are (man sbatch, --array); ValueError for a wrong one."""
     if not re.fullmatch(PATTERNS["array"], indexes):
-        raise ValueError(f"expected indexes, e.g. 0-19, 0-19%4 (4 at a time) or 1,3,5, got {indexes!r}")
+        raise ValueError(f"expected indexes, e.g. 0-19, 0-19%4 (4 at a time) or 1,3,5, got {indexes[:100]!r}")
     return indexes
 
 
@@ -300,7 +305,7 @@ def seconds(time: str) -> int | None:
     """Return the seconds of a time limit (man sbatch, --time); None: no limit. ValueError for a wrong one."""
     match = re.fullmatch(PATTERNS["time"], time)
     if not match:
-        raise ValueError(f"expected a time, e.g. 1-00:00:00, 12:00:00 or minutes, got {time!r}")
+        raise ValueError(f"expected a time, e.g. 1-00:00:00, 12:00:00 or minutes, got {time[:100]!r}")
     if match[2] is None:
         return None
     numbers = [int(number) for number in match.groups()[1:] if number is not None]

@@ -79,7 +79,7 @@ def _check_resources(value: str) -> None:
         raise ValueError(*wrong)
 
 
-_MEMORY = "[1-9][0-9]*[KMGT]"
+_MEMORY = "[1-9][0-9]{0,17}[KMGT]"
 
 
 def _check_memory(size: str) -> str:

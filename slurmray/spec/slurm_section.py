@@ -80,7 +80,7 @@ class Component(Model):
     def _check_nodes(cls, value: object) -> object:
         if isinstance(value, str) and re.fullmatch(r"[0-9]+-[0-9]+(:[0-9]+)?|[0-9]+(,[0-9]+)+", value):
             raise ValueError(
-                f"expected one number, because scripts are for a fixed number of nodes, got {value!r}"
+                f"expected one number, because scripts are for a fixed number of nodes, got {value[:100]!r}"
             )
         return value
 

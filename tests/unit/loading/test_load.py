@@ -1,14 +1,18 @@
 # ruff: noqa: E501 - one line for one mistake
+import contextlib
 import io
 import itertools
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from slurmray.errors import ExitCode, SpecError, UsageError
 from slurmray.loading.load import STDIN, load_plan
@@ -679,3 +683,27 @@ def test_a_script_that_sbatch_would_refuse() -> None:
     steps = [{"name": f"a{number}", "run": ["x", "y" * 100_000]} for number in range(50)]
     with pytest.raises(UsageError, match=r"^the script would have 5\.\d MB, and sbatch takes at most 4 MB"):
         render_script(plan_of(JobSpec(prepare=steps)))
+
+
+def fields_of(model: type[BaseModel], path: str = "") -> Iterator[str]:
+    """Paths of all fields, e.g. `slurm.time`."""
+    for name, field in model.model_fields.items():
+        kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
+        sections = [kind for kind in kinds if issubclass(kind, BaseModel)]
+        if sections:
+            yield from fields_of(sections[0], f"{path}{name}.")
+        else:
+            yield path + name
+
+
+NUMBER = "9" * 5000  # Python converts at most 4,300 digits
+
+
+@pytest.mark.parametrize("value", [NUMBER, f"{NUMBER}G", f"1-{NUMBER}", f"h100:{NUMBER}"])
+def test_a_number_that_python_does_not_convert(value: str) -> None:
+    """In any field: one line, or accepted where Slurm or Ray judges it."""
+    paths = list(fields_of(JobSpec))
+    assert {"slurm.time", "ray.head.memory", "container.shm_size"} <= set(paths)
+    for path in paths:
+        with contextlib.suppress(SpecError, UsageError):
+            render_script(load_plan(None, [(path, value)], ("true",)))
