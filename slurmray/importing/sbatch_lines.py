@@ -185,9 +185,9 @@ class _Directives:
             self.draft.look(lines, f"{value} nodes: a job spec has one number, so {low}")
 
     def _tasks(self, value: str, lines: list[int]) -> None:
-        nodes = self.given.get("nodes", "1")
+        tasks, nodes = syntax.parse_count(value), syntax.parse_count(self.given.get("nodes", "1"))
         per_node = self.given.get("ntasks-per-node") or self.given.get("tasks-per-node")
-        if not per_node and value.isdecimal() and nodes.isdecimal() and int(value) == int(nodes):
+        if not per_node and tasks is not None and tasks == nodes:
             per_node = "1"
         if per_node == "1":
             self.draft.skip(lines, "slurmray starts one task on each node")
@@ -200,22 +200,22 @@ class _Directives:
 
     def _gpus(self, value: str, lines: list[int]) -> None:
         kind, _, count = value.rpartition(":")
-        nodes = self.given.get("nodes", "1")
-        if not (count.isdecimal() and nodes.isdecimal() and int(nodes)) or int(count) % int(nodes):
+        gpus, nodes = syntax.parse_count(count), syntax.parse_count(self.given.get("nodes", "1"))
+        if gpus is None or not nodes or gpus % nodes:
             self.draft.look(lines, "GPUs of the whole job: set slurm.gpus_per_node")
             return
-        each = f"{int(count) // int(nodes)}"
+        each = f"{gpus // nodes}"
         self._set("slurm.gpus_per_node", f"{kind}:{each}" if kind else each, lines)
-        if nodes != "1":
-            self.draft.look(lines, f"{count} GPUs of the whole job: taken as {each} on each node")
+        if nodes > 1:
+            self.draft.look(lines, f"{gpus} GPUs of the whole job: taken as {each} on each node")
 
     def _gpus_per_task(self, value: str, lines: list[int]) -> None:
         kind, _, count = value.rpartition(":")
-        tasks = self.given.get("ntasks-per-node", "1")
-        if not (count.isdecimal() and tasks.isdecimal()):
+        gpus, tasks = (syntax.parse_count(text) for text in (count, self.given.get("ntasks-per-node", "1")))
+        if gpus is None or tasks is None:
             self.draft.look(lines, "set slurm.gpus_per_node")
             return
-        each = f"{int(count) * int(tasks)}"
+        each = f"{gpus * tasks}"
         self._set("slurm.gpus_per_node", f"{kind}:{each}" if kind else each, lines)
 
     def _signal(self, value: str, lines: list[int]) -> None:

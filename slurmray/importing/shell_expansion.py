@@ -25,6 +25,7 @@ _CLUSTER_VARIABLES = {
 # What bash expands to several words, or to names of files; and characters above which it is not looked for.
 _PATTERN = r"(?<!\\)(?:\*|\{[^}]*(?:,|\.\.)[^}]*\})"
 _MAX_PATTERN = 2000
+_NUMBER = re.compile("0|[1-9][0-9]{0,8}")  # with a leading zero it is octal in bash
 # Of numbers that are not negative, for which bash's division is Python's.
 _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
@@ -186,7 +187,7 @@ class Variables:
             text = self.value(node, 0).constant or ""
             if text in self.texts:
                 text = self.texts[text].constant or ""
-            return int(text) if re.fullmatch("0|[1-9][0-9]{0,8}", text) else None
+            return int(text) if _NUMBER.fullmatch(text) else None
         if kind == "ParenArithm":
             return self._number(node.get("X"))
         left, right = self._number(node.get("X")), self._number(node.get("Y"))
@@ -255,7 +256,7 @@ class Variables:
         if index in ("@", "*"):
             parts = [part for element in elements for part in (*element.parts, Part(" "))]
             return Word(tuple(parts[:-1]), 0)
-        return elements[int(index)] if index.isdecimal() and int(index[:9]) < len(elements) else None
+        return elements[int(index)] if _NUMBER.fullmatch(index) and int(index) < len(elements) else None
 
     def _code(self, text: str, is_quoted: bool, value: Word | None = None) -> Part:
         is_cluster = _CLUSTER_PROGRAMS.search(text) or (value is not None and value.has("cluster"))

@@ -8,6 +8,7 @@ from slurmray.importing.calls import Call
 from slurmray.importing.draft import Draft
 from slurmray.importing.known import ACTIVATING_CODE, ACTIVATING_FILES
 from slurmray.importing.words import Word, bash_source
+from slurmray.slurm.syntax import parse_count
 
 # Letters of bash's ulimit -> Docker's names.
 _LIMITS = {"n": "nofile", "l": "memlock", "u": "nproc", "s": "stack", "c": "core"}
@@ -75,11 +76,12 @@ class ShellSetup:
         """Set a limit of the container."""
         texts = [word.constant or "" for word in call.words[1:]]
         letter = texts[-2][-1:] if len(texts) > 1 else ""
-        value = texts[-1] if texts else ""
-        if letter not in _LIMITS or not (value.isdecimal() or value == "unlimited"):
+        text = texts[-1] if texts else ""
+        value = -1 if text == "unlimited" else parse_count(text)
+        if letter not in _LIMITS or value is None:
             self.draft.look(call.lines, "a limit: see container.ulimits")
             return
-        size = -1 if value == "unlimited" else int(value) * (1024 if letter in _IN_KB else 1)
+        size = value * 1024 if letter in _IN_KB and value > 0 else value
         self.draft.add("container.ulimits", f"{_LIMITS[letter]}={size}:{size}", call.lines)
 
     def make_folder(self, call: Call) -> None:

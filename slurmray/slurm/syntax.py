@@ -228,7 +228,7 @@ def split_extra(entry: str) -> tuple[str, str | None]:
     return name, value
 
 
-_MAX_DIGITS = 9  # of a number of GPUs
+_MAX_DIGITS = 9  # of a count
 
 
 def gpus_in_gres(gres: str) -> tuple[str | None, int]:
@@ -248,6 +248,11 @@ def gpus_in_gres(gres: str) -> tuple[str | None, int]:
     if len(count) > _MAX_DIGITS or not count.isdecimal():
         raise ValueError(f"no node has so many GPUs; write a number of at most {_MAX_DIGITS} digits")
     return "".join(kinds) or None, int(count)
+
+
+def parse_count(text: str) -> int | None:
+    """Return the number in a text of up to nine digits; None for any other text."""
+    return int(text) if re.fullmatch(f"[0-9]{{1,{_MAX_DIGITS}}}", text) else None
 
 
 def gres_elements(gres: str) -> list[str]:

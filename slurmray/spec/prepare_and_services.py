@@ -52,7 +52,7 @@ class Ready(Model):
     @classmethod
     def _check_tcp(cls, value: str | None) -> str | None:
         host, _, port = (value or "localhost:1").rpartition(":")
-        if not (host and port.isdecimal() and 0 < int(port) < 65536):
+        if not (host and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536):
             raise ValueError(f"expected HOST:PORT, e.g. 127.0.0.1:8000, got {shown(value)}")
         return value
 

@@ -218,8 +218,8 @@ def _other_gres(element: str) -> Gres | None:
     name, *rest = element.split(":")
     if not name or name in ("gpu", "none"):
         return None
-    count = int(rest[-1]) if rest and rest[-1].isdecimal() else 1
-    return Gres(name, rest[0] if rest and not rest[0].isdecimal() else "", count)
+    count = syntax.parse_count(rest[-1]) if rest else None
+    return Gres(name, rest[0] if rest and not rest[0].isdecimal() else "", 1 if count is None else count)
 
 
 def _mebibytes(size: str) -> int:

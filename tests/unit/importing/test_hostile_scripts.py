@@ -60,6 +60,24 @@ def test_deep_nesting(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        *("--nodes=N", "--gpus=N", "--gpus=h100:N", "--nodes=N --gpus=8", "--ntasks=N", "--mem=N"),
+        *("--ntasks-per-node=N --gpus-per-task=1", "--gres=gpu:N", "--time=N", "--cpus-per-task=N"),
+    ],
+)
+def test_numbers_that_python_does_not_convert(lines: str) -> None:
+    text = "".join(f"#SBATCH {option}\n" for option in lines.replace("N", "9" * 5000).split())
+    import_text(
+        f"#!/bin/bash\n{text}ulimit -n {'9' * 5000}\na=(x y)\necho ${{a[000000000{'1' * 5000}]}}\n{TRAINER}"
+    )
+
+
+def test_an_element_of_an_array_with_leading_zeros() -> None:
+    import_text(f"#!/bin/bash\na=(x y)\necho ${{a[0000000009]}}\n{TRAINER}")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "touch made",
