@@ -248,6 +248,7 @@ def test_a_worker_whose_ray_hangs(podman_cluster: SlurmCluster, jobs: Jobs) -> N
     assert "trained" not in job.log
 
 
+@pytest.mark.full
 def test_local_image_is_preferred_for_a_short_name(podman_cluster: SlurmCluster, jobs: Jobs) -> None:
     for host in ("node1", "node2", "node3"):
         podman_cluster.run(

@@ -86,13 +86,14 @@ def test_scancel(jobs: Jobs) -> None:
     assert "\nsaved\n" in job.log, job.log
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("cluster", "user"),
     [
         ("podman_cluster", "root"),
-        pytest.param("podman_cluster", "alice", marks=pytest.mark.full),
-        pytest.param("docker_cluster", "alice", marks=pytest.mark.full),
-        pytest.param("trixie_cluster", "root", marks=pytest.mark.full),
+        ("podman_cluster", "alice"),
+        ("docker_cluster", "alice"),
+        ("trixie_cluster", "root"),
     ],
 )
 def test_ray_commands_from_outside(

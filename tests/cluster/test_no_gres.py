@@ -22,6 +22,7 @@ def cluster(none_layout: Layout) -> Iterator[SlurmCluster]:
         yield cluster
 
 
+@pytest.mark.full
 def test_gpus_that_slurm_does_not_count(cluster: SlurmCluster, folder: Path) -> None:
     spec = {
         "slurm": {"nodes": 2, "exclusive": True, "mem": "1G"},

@@ -11,7 +11,8 @@ from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 from tests.cluster.jobs import Jobs
 
 
-@pytest.mark.parametrize("code", [pytest.param(0, marks=pytest.mark.full), 7])
+@pytest.mark.full
+@pytest.mark.parametrize("code", [0, 7])
 def test_bash_44(podman_layout: Layout, folder: Path, bash_44: str, code: int) -> None:
     bash = shutil.copy(bash_44, folder / "bash")
     cluster_config = ClusterConfig()

@@ -243,7 +243,7 @@ def test_an_interrupted_rehearsal_leaves_nothing(folder: Path, rehearse: Rehears
 
 
 @pytest.mark.parametrize(
-    "end", ["cancelled", "end of input", pytest.param("SIGKILL", marks=pytest.mark.full)]
+    "end", ["cancelled", *(pytest.param(end, marks=pytest.mark.full) for end in ("end of input", "SIGKILL"))]
 )
 @pytest.mark.usefixtures("mounts_unchanged")
 def test_a_rehearsal_of_mcp_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:

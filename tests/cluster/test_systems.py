@@ -247,6 +247,7 @@ def test_search_r1(jobs: Jobs) -> None:
     assert seen["environment"]["VLLM_ATTENTION_BACKEND"] == "XFORMERS"
 
 
+@pytest.mark.full
 def test_roll(jobs: Jobs) -> None:
     job, _, seen = run(jobs, "roll")
     for node in NODES:

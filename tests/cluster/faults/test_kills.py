@@ -139,7 +139,8 @@ def test_ray_of_the_head(fault: Fault, process: str) -> None:
 
 
 @pytest.mark.fault("the head's Ray or container dies", "none", "podman")
-@pytest.mark.parametrize("command", ["ray stop --force", pytest.param("pkill raylet", marks=full)])
+@full
+@pytest.mark.parametrize("command", ["ray stop --force", "pkill raylet"])
 def test_the_trainer_ends_ray(fault: Fault, command: str) -> None:
     fault.start_trainer(["bash", "-c", f"echo started; {command}; sleep 600"])
     job = fault.wait_end("node1: ", within=30)
