@@ -38,7 +38,7 @@ def _check_srun_option(argument: str) -> str:
     return argument
 
 
-_ULIMIT = "[a-z]+=(-1|[0-9]{1,18})(:(-1|[0-9]{1,18}))?"
+_ULIMIT = "[a-z]+=(-1|[0-9]{1,19})(:(-1|[0-9]{1,19}))?"
 _PYTHON = "[A-Za-z0-9_][A-Za-z0-9._+-]*|[/$][^:]*"
 _USER = "auto|image|[0-9]{1,10}(:[0-9]{1,10})?"
 _SHM_SIZE = "[1-9][0-9]{0,17}[bkmgBKMG]?"
