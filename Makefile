@@ -4,7 +4,7 @@
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # More processes than cores, because many tests mostly wait. `make lint` runs tests/unit/test_templates.py.
-TESTS := $(PYTEST) --numprocesses 3 --dist loadscope --no-loadscope-reorder --ignore tests/unit/test_templates.py
+TESTS := $(PYTEST) --dist loadscope --no-loadscope-reorder --ignore tests/unit/test_templates.py
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand --tabs=12
@@ -13,10 +13,10 @@ demo: install-demo ## run a job on two hosts of a real Slurm, with Podman and Ra
 	$(BIN)/slurmray rehearse examples/hello.yaml --build-image --runtime podman
 
 test: lint images ## run lint, and all tests except those marked `full`
-	$(TESTS) -m "not full and not pyxis"
+	$(TESTS) --numprocesses 3 -m "not full and not pyxis"
 
 test-all: lint images ## run lint and all tests except those marked `pyxis`, and update docs/inside/faults.md
-	$(TESTS) -m "not pyxis"; code=$$?; $(BIN)/python docs/scripts/faults.py; exit $$code
+	$(TESTS) --numprocesses 4 -m "not pyxis"; code=$$?; $(BIN)/python docs/scripts/faults.py; exit $$code
 
 pyxis: install ## run the tests with pyxis and enroot, which are cloned from GitHub and built
 	$(TESTS) --numprocesses 2 -m pyxis; code=$$?; $(BIN)/python docs/scripts/faults.py; exit $$code
