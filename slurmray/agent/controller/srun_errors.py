@@ -1,6 +1,6 @@
 """What srun prints about the nodes of a step: which are lost, and where a signal has ended the task.
 
-Tasks share srun's standard error, so a line may also be a trainer's.
+srun also prints the standard error of its tasks, so a line may be of another program.
 """
 
 import re

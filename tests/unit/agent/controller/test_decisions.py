@@ -292,7 +292,7 @@ def test_srun_ends_all_tasks_because_of_one_host(line: str, on_node_loss: str) -
         "srun: error: node3: task 2: Killed",
         "srun: error: Node failure on other",
         "srun: error: aborting, io error on node 3",
-        "srun: error: aborting, io error on node " + "1" * 5000,  # a trainer's: Python converts 4,300 digits
+        "srun: error: aborting, io error on node " + "1" * 5000,  # Python converts at most 4,300 digits
         "",
     ],
 )
