@@ -16,7 +16,7 @@ SLOW = 40  # seconds; longer than Ray waits for a raylet, and a raylet for its a
 
 # Makes imports of these programs of Ray slow, as on a busy network filesystem, or makes them fail.
 IMPORTS = """
-import sys, time
+import os, sys, time
 if any(argument.endswith({programs!r}) for argument in sys.orig_argv):
     {statement}
 """
@@ -73,8 +73,10 @@ def test_late_agents(fault: Fault) -> None:
 @pytest.mark.fault(ROW, "podman", "none")
 @pytest.mark.full
 def test_a_late_dashboard(fault: Fault) -> None:
-    # `ray job submit` waits 40 s for the dashboard, which starts slowly on a busy machine, too.
-    submit(fault, DASHBOARD, "time.sleep(10)", ["ray", "job", "submit", "--", "echo", "trained"])
+    started = fault.jobs.folder / "started"
+    wait = f"while not os.path.exists({str(started)!r}): time.sleep(0.1)"
+    trainer = ["bash", "-c", "touch started; exec ray job submit -- echo trained"]
+    submit(fault, DASHBOARD, wait, trainer)
     job = fault.wait_end("\ntrained\n")
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
 
