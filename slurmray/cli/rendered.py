@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
-
 from slurmray.agent.combinations import count
 from slurmray.agent.job_log import counted
 from slurmray.cli.flags import PROFILE
@@ -89,8 +87,10 @@ class Rendered(NamedTuple):
 
     def show_remarks(self) -> None:
         """Print the remarks."""
+        from slurmray.cli.terminal import show
+
         for remark in self.remarks:
-            click.echo(remark, err=True)
+            show(remark, err=True)
 
     @property
     def summary(self) -> str:

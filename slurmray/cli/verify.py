@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from slurmray.cli.flags import FILE
+from slurmray.cli.terminal import printable
 from slurmray.errors import ExitCode, UsageError
 
 
@@ -54,9 +55,9 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
         except OSError as error:
             verdict, problem = None, str(error.strerror)
         if verdict is None:
-            click.echo(f"{file}: {problem}", err=True)
+            click.echo(printable(f"{file}: {problem}"), err=True)
             codes.append(int(ExitCode.USAGE))
             continue
-        click.echo(f"{file}: {verdict.text}")
+        click.echo(printable(f"{file}: {verdict.text}"))
         codes.append(verdict.code)
     return max(codes)

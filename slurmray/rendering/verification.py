@@ -140,7 +140,7 @@ def _look_up(settings: Mapping[str, Any], path: str) -> object:
     value: object = settings
     for name in path.split("."):
         if isinstance(value, list):
-            value = dict(enumerate(value)).get(int(name))
+            value = value[int(name)] if name.isdecimal() and int(name) < len(value) else None
         else:
             value = value.get(name) if isinstance(value, dict) else None
     return value

@@ -8,10 +8,12 @@ import re
 import secrets
 import socket
 import socketserver
+import struct
 import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, Any
 
 COOKIE = "slurmray-dashboard"  # who has it may connect
@@ -83,7 +85,10 @@ def relay(address: str, port: int) -> list[str]:
 
 
 class Forwarder(socketserver.ThreadingTCPServer):
-    """Listens on this host's loopback for whoever has `url`: others of this host could run code as the user.
+    """Listens on this host's loopback, for processes of this user that have `url`.
+
+    Others of this host could run code as the user. A browser sends them its cookies where they listen on
+    another port of 127.0.0.1, and a process list may show them `url`, so on Linux the user is checked, too.
 
     port: on which it listens. url: to open in a browser; it has a key, and signs in to Ray. unknown:
     connections whose headers are not complete, the oldest first.
@@ -155,6 +160,8 @@ class _Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         with contextlib.suppress(OSError):  # the browser is gone, or too late
             try:
+                if not _is_of_this_user(self.request):
+                    return
                 head = self._read_head()
             finally:
                 self.server.end_wait(self.request)
@@ -229,6 +236,27 @@ class _Replacement:
         begin, self.rest = len(self._passed), text[end:]
         self._passed = text[max(0, end - len(self._name)) : end]
         return text[begin:end]
+
+
+def _is_of_this_user(connection: socket.socket) -> bool:
+    """Whether the socket at the other end is this user's, or root's; true where the kernel shows no users.
+
+    A closed one has inode 0, and before Linux 6.17 the user 0. ssh and sshd connect as the user of the
+    forwarding.
+    """
+    ends = _table_entry(connection.getpeername()), _table_entry(connection.getsockname())
+    tables = [table for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")) if table.exists()]
+    rows = (row.split() for table in tables for row in table.read_text().splitlines()[1:])
+    users = {
+        row[7] for row in rows if row[1].endswith(ends[0]) and row[2].endswith(ends[1]) and row[9] != "0"
+    }
+    return not tables or (bool(users) and users <= {str(os.geteuid()), "0"})
+
+
+def _table_entry(address: tuple[str, int]) -> str:
+    """An IPv4 address and port as in /proc/net/tcp, and at the end of a mapped address in tcp6."""
+    (word,) = struct.unpack("=I", socket.inet_aton(address[0]))
+    return f"{word:08X}:{address[1]:04X}"
 
 
 def _contains(texts: list[str], value: str) -> bool:

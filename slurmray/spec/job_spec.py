@@ -548,9 +548,9 @@ class JobSpec(Model):
 
     @property
     def may_resume(self) -> bool:
-        """Whether the trainer may start again: a node was lost, or it asks for a restart."""
-        is_restart = self.on_node_loss == "restart" or bool(self.restart.exit_codes)
-        return self.requeue.max > 0 or is_restart
+        """Whether the trainer may start again: a node was lost, it asks for that, or it is stalled."""
+        is_restart = "restart" in (self.on_node_loss, self.watch.action) or bool(self.restart.exit_codes)
+        return self.requeue.is_possible or is_restart
 
     @property
     def env_from_submitter(self) -> list[str]:

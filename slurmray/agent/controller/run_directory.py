@@ -1,8 +1,4 @@
-"""Makes the run directory of an attempt: a new folder that no other user can replace or write to.
-
-Its parent is often in a folder where others can make files, too, e.g. a sticky /scratch. So a path that
-exists is looked at before it is used, and names are relative to folders that are open.
-"""
+"""Makes the run directory of an attempt: a new folder that no other user can replace or write to."""
 
 import json
 import os
@@ -10,7 +6,7 @@ import re
 import stat
 import time
 
-from .. import command_runner, job_log, paths
+from .. import command_runner, job_log, paths, trusted_folder
 from ..job_errors import JobError
 
 TYPE_CHECKING = False
@@ -20,9 +16,6 @@ if TYPE_CHECKING:
     from ..wire.settings import Job, Settings
 
 OPEN_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
-# Passes through folders that cannot be listed. With O_DIRECTORY it also mounts what autofs has there.
-PASS = os.O_PATH | OPEN_FOLDER
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 USAGE_VERSION = 1
 MAX_EVENTS = 16 << 20  # bytes of an earlier attempt's events that are read
 RESTART = re.compile(rb'"event": "restart", "restart": (\d{1,9})[,}]')  # in a text the quotes are escaped
@@ -118,10 +111,12 @@ def make(job: "Job", submit_dir: str, cluster: str) -> "List[str]":
     run_dir = job["run_dir"]
     place, name = os.path.split(run_dir)
     try:
-        folder = _open(os.path.normpath(place), submit_dir)
+        folder = trusted_folder.open_folder(place, submit_dir)
         earlier = _set_others_aside(folder, place, job, cluster)
         os.mkdir(name, 0o755, dir_fd=folder)
         new = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    except trusted_folder.UntrustedError as error:
+        raise _unusable(error.strerror) from None
     except FileExistsError:
         owner = paths.user_name(os.lstat(run_dir).st_uid)
         raise _unusable("%s exists already, and belongs to %s" % (run_dir, owner)) from None
@@ -141,63 +136,6 @@ def make(job: "Job", submit_dir: str, cluster: str) -> "List[str]":
         os.close(new)
         os.close(folder)
     return earlier
-
-
-def _open(place: str, submit_dir: str) -> int:
-    """Open a folder, made where it is missing. JobError where others could replace what is in it.
-
-    The submit folder and those around it are not questioned: who can write there can change the trainer, too.
-    """
-    is_below = (place + "/").startswith(submit_dir.rstrip("/") + "/")
-    path = submit_dir if is_below else "/"
-    names = [name for name in os.path.relpath(place, path).split("/") if name != "."]
-    folder = os.open(path, PASS)
-    for name in names:
-        parent, path = folder, os.path.join(path, name)
-        try:
-            status = os.lstat(name, dir_fd=parent)
-        except FileNotFoundError:
-            try:
-                os.mkdir(name, 0o755, dir_fd=parent)
-            except FileExistsError:
-                pass  # another job has just made it
-            status = os.lstat(name, dir_fd=parent)
-        is_link = stat.S_ISLNK(status.st_mode)
-        # Others can have made it where they can make files, and in the last one they are not to be trusted.
-        is_checked = is_below or name is names[-1] or os.fstat(parent).st_mode & stat.S_ISVTX
-        if is_checked and is_link:
-            _require_own(parent, status, path)
-        folder = os.open(name, PASS | (0 if is_link else os.O_NOFOLLOW), dir_fd=parent)
-        status = os.fstat(folder)
-        if is_checked:
-            _require_own(folder, status, path)
-        if name is names[-1]:
-            _require_closed(status, path)
-        os.close(parent)
-    return folder
-
-
-def _require_own(folder: int, status: os.stat_result, path: str) -> None:
-    """Raise a JobError unless an entry belongs to this user or root. folder: to make a file in."""
-    if status.st_uid not in (0, os.geteuid()) and status.st_uid != paths.probe_owner(folder):
-        message = "%s belongs to %s, who could change the job's files"
-        raise _unusable(message % (path, paths.user_name(status.st_uid)))
-
-
-def _require_closed(status: os.stat_result, path: str) -> None:
-    """See that others cannot rename what this user makes in a folder; JobError where they can.
-
-    Older versions made `slurmray-runs` with the umask, so writable for a group: it gets the sticky bit.
-    Others who have run directories there keep them.
-    """
-    if not status.st_mode & OTHERS_WRITE or status.st_mode & stat.S_ISVTX:
-        return
-    try:
-        os.chmod(path, stat.S_IMODE(status.st_mode) | stat.S_ISVTX)
-    except OSError:  # a mount with fixed modes, or a folder of root
-        if status.st_uid == 0 != os.geteuid():
-            message = "%s: others can rename what is in it (mode %04o)"
-            raise _unusable(message % (path, stat.S_IMODE(status.st_mode))) from None
 
 
 def _set_others_aside(folder: int, place: str, job: "Job", cluster: str) -> "List[str]":

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 
-from .. import paths
+from .. import paths, trusted_folder
 from ..job_errors import JobError
 
 TYPE_CHECKING = False
@@ -40,10 +40,10 @@ def make(node: "NodeApi", agent: str) -> str:
         _remove_dead(other)
     try:
         try:
-            os.mkdir(folder, 0o700)
+            _make_private(node, folder)
         except FileExistsError:  # another user has seen its name on another node
             folder = folder[:-6] + os.urandom(3).hex()
-            os.mkdir(folder, 0o700)
+            _make_private(node, folder)
     except OSError as error:
         message = "cannot make %s: %s. Set ray.temp_dir" % (folder, error.strerror)
         raise JobError("preflight", message) from None
@@ -72,11 +72,21 @@ def make_scratch(node: "NodeApi") -> str:
     """
     path = os.path.join(scratch_parent(node), "%s-%s" % (node.container_name, os.urandom(4).hex()))
     try:
-        os.mkdir(path, 0o700)
+        _make_private(node, path)
     except OSError as error:
         message = "cannot make %s (TMPDIR): %s. Set TMPDIR in setup" % (path, error.strerror)
         raise JobError("preflight", message) from None
     return path
+
+
+def _make_private(node: "NodeApi", path: str) -> None:
+    """Make a folder that only this user can enter or replace. OSError."""
+    place, name = os.path.split(path)
+    parent = trusted_folder.open_folder(place, node.env["SLURM_SUBMIT_DIR"], is_made=False)
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+    finally:
+        os.close(parent)
 
 
 def scratch_parent(node: "NodeApi") -> str:

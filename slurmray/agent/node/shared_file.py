@@ -12,7 +12,7 @@ import stat
 import tempfile
 import threading
 
-from .. import job_log
+from .. import job_log, trusted_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,16 +123,14 @@ def _remove(path: str) -> None:
         pass
 
 
-def private_path(folder: str, name: str) -> str:
+def private_path(folder: str, name: str, submit_dir: str) -> str:
     """The path of a file in a folder that only this user can enter. A file of another user is removed.
 
-    OSError, also where the folder is another user's.
+    OSError, also where others could replace the folder.
     """
-    os.makedirs(folder, exist_ok=True)
+    os.close(trusted_folder.open_folder(folder, submit_dir))
     with tempfile.TemporaryFile(dir=folder) as probe:
         owner = os.fstat(probe.fileno()).st_uid  # a file server may map the user's id to another
-    if os.lstat(folder).st_uid != owner:
-        raise PermissionError(0, "it is another user's, whose images would run as you")
     os.chmod(folder, 0o700)
     path = os.path.join(folder, name)
     if os.path.lexists(path) and os.lstat(path).st_uid != owner:

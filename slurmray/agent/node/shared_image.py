@@ -52,7 +52,7 @@ def _save(node: "NodeApi", runtime: "Engine", folder: str) -> str:
     if not image_id:
         return ""
     try:
-        archive = shared_file.private_path(folder, image_id + ".tar")
+        archive = shared_file.private_path(folder, image_id + ".tar", node.env["SLURM_SUBMIT_DIR"])
         if os.path.exists(archive):
             os.utime(archive)  # for `slurmray clean`
             return image_id

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from slurmray import files, history
+from slurmray.api import render
 from slurmray.cli.terminal import LogPrinter, printable
 from slurmray.slurm.host import HERE, Host, SshHost
 from slurmray.slurm.states import parse_events
+from slurmray.spec.job_spec import JobSpec
 
 from .. import ssh
 from ..test_events import event_line
@@ -280,6 +282,19 @@ def test_the_name_in_an_earlier_script_does_not_act_on_the_terminal(
         job.touch()
         code, _, err = main(["render", job.name], capfd)
     assert (code, r"generated.sh was the script of a\x07\r.yaml before" in err) == (0, True), err
+
+
+@pytest.mark.attack("sequences for a terminal in texts of a job", inputs=2)
+def test_verify_prints_one_line_for_a_file_of_any_name(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody else's file could hide or fake the verdict on another one."""
+    script = tmp_path / "a\x1b[2K\r\ntrue.sh: as rendered\x07"
+    script.write_text(render(JobSpec(run=["true"])))
+    name = rf"{tmp_path}/a\x1b[2K\r\ntrue.sh: as rendered\x07"
+    assert main(["verify", str(script)], capfd)[1].startswith(f"{name}: as rendered: ")
+    script.write_text("true\n")
+    assert main(["verify", str(script)], capfd)[2] == f"{name}: not rendered by slurmray\n"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])

@@ -111,8 +111,17 @@ def test_resuming(max_requeues: int, own: list[str], expected: list[str]) -> Non
     assert advice.run == [*MAIN, *own, *FILLED_IN]
 
 
-def test_resuming_in_the_same_allocation() -> None:
-    assert advise(job(spares=1, on_node_loss="restart")).resume == ["trainer.resume_mode=auto"]
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"spares": 1, "on_node_loss": "restart"},
+        {"restart": {"exit_codes": [85]}},
+        {"requeue": {"exit_code": 85}},
+        {"watch": {"action": "restart"}},
+    ],
+)
+def test_resuming_after_what_starts_the_trainer_again(fields: dict[str, Any]) -> None:
+    assert advise(job(**fields)).resume == ["trainer.resume_mode=auto"]
 
 
 def test_settings_have_the_arguments() -> None:

@@ -198,6 +198,14 @@ def test_values_are_protected_by_the_seal_alone(before: str, after: str) -> None
     assert get_verdict(reseal(text)).code == 0, "its author may have rendered it so"
 
 
+@pytest.mark.attack("script with foreign text whose hashes are right", inputs=1)
+def test_settings_of_another_shape() -> None:
+    text, count = re.subn(r'(?ms)^  "trainer": \{.*?^  \}', '  "trainer": []', script())
+    assert count == 1
+    expected = f"{RENDERED}; its settings have commands of this job: setup"
+    assert get_verdict(reseal(text)) == Verdict(expected, 0)
+
+
 # -- attacks: all hashes are right -----------------------------------------------------------------
 
 

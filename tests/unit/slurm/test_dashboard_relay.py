@@ -257,6 +257,41 @@ def test_headers_have_a_limit(forwarder: Forwarder) -> None:
         assert large.recv(100).startswith(b"HTTP/1.1 403 ")
 
 
+CLIENT = """
+import contextlib, os, socket, sys
+os.setuid(int(sys.argv[1]))
+with socket.socket() as it, contextlib.suppress(ConnectionError):
+    it.settimeout(20)
+    it.connect(("127.0.0.1", int(sys.argv[2])))
+    it.sendall(sys.stdin.buffer.read())
+    if sys.argv[3] == "waits":
+        print(it.recv(12).decode())
+"""
+
+
+@pytest.mark.attack("another user has the dashboard's cookie", inputs=2)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs processes of two users")
+@pytest.mark.parametrize(("user", "way"), [(1002, "waits"), (1002, "closes"), (0, "waits")])
+def test_a_client_of_another_user(
+    forwarder: Forwarder, monkeypatch: pytest.MonkeyPatch, user: int, way: str
+) -> None:
+    """Gets no answer, and the dashboard nothing, also if the client is gone when the kernel is asked."""
+    posted: list[str] = []
+    answer = Dashboard.do_POST
+    monkeypatch.setattr(Dashboard, "do_POST", lambda own: posted.append(own.path) or answer(own))
+    request = f"POST /api/jobs/ HTTP/1.1\r\nCookie: {signed_in(forwarder)}\r\nContent-Length: 0\r\n\r\n"
+    argv = [sys.executable, "-c", CLIENT, str(user), str(forwarder.port), way]
+    if way == "closes":
+        forwarder.shutdown()  # connections wait to be accepted
+    done = subprocess.run(argv, input=request.encode(), capture_output=True, check=True, timeout=60)
+    if way == "closes":
+        threading.Thread(target=forwarder.serve_forever, args=(0.05,), daemon=True).start()
+    if user:
+        time.sleep(1)  # in which a relay would start
+    assert posted == ([] if user else ["/api/jobs/"])
+    assert done.stdout in ((b"", b"\n") if user else (b"HTTP/1.1 200\n",))
+
+
 LISTENER = """
 import os, socket, sys
 os.setuid(int(sys.argv[1]))

@@ -78,7 +78,7 @@ class Apptainer(Base):
         cache = cache or os.path.join(node.env["HOME"], ".%s/cache" % self.name)
         folder = os.path.join(cache, "slurmray")
         try:
-            self.image = shared_file.private_path(folder, self.image)
+            self.image = shared_file.private_path(folder, self.image, node.env["SLURM_SUBMIT_DIR"])
             if container["pull"] == "never" and not os.path.exists(self.image):
                 found, fix = "is not in %s" % folder, "%s build %s %s" % (self.program, self.image, source)
                 node.finding("image", source, found, "the image, as container.pull is never", fix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from slurmray.agent.controller import run_directory
 from slurmray.agent.job_errors import JobError
 
 BOB, ALICE = 65530, 65531  # users without names
+PR_SET_DUMPABLE, CLONE_NEWUSER = 4, 0x10000000  # prctl(2), unshare(2)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
 
 
@@ -146,6 +148,28 @@ def test_folders_where_others_can_put_another_run_directory(public: Path) -> Non
             make(home, runs=f"{public}/{runs}")
         assert raised.value.kind == "config"
         assert not (public / runs / "7-0").exists()
+
+
+@needs_root
+def test_in_a_container_root_is_an_unknown_user(public: Path) -> None:
+    """pyxis has only the job's user in its containers. What was root's must not end the job there."""
+    home, scratch = folder(public / "home", 0o755, ALICE), folder(public / "scratch", 0o1777)
+    if not (child := os.fork()):
+        code = 1
+        with suppress(BaseException):
+            libc = ctypes.CDLL(None)
+            os.setgroups([])
+            os.setgid(ALICE)
+            os.setuid(ALICE)
+            libc.prctl(PR_SET_DUMPABLE, 1)  # to write the map
+            assert not libc.unshare(CLONE_NEWUSER)
+            Path("/proc/self/uid_map").write_text(f"{ALICE} {ALICE} 1")
+            assert scratch.stat().st_uid not in (0, ALICE)
+            make(home, runs=f"{scratch}/runs")
+            code = 0
+        os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (scratch / "runs/7-0/mark").exists()
 
 
 @needs_root

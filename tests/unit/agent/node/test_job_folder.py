@@ -129,6 +129,25 @@ def test_a_tmpdir_that_others_cannot_guess(tmp_path: Path) -> None:
         os.umask(old)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+@pytest.mark.attack("a job's folder that another user has made on the node", inputs=2)
+@pytest.mark.parametrize("place", ["alice", "alice/ray"])
+def test_a_parent_that_another_user_has_made(tmp_path: Path, place: str) -> None:
+    """In a folder where everybody can; also if setup has `mkdir -p` of it."""
+    folder = tmp_path / "everybody" / place
+    folder.mkdir(parents=True)
+    (tmp_path / "everybody").chmod(0o1777)
+    os.chown(tmp_path / "everybody/alice", BOB, BOB)
+    node = FakeNode(tmp_path, temp_dir=str(folder))
+    node.env["TMPDIR"] = str(folder)
+    error = "alice belongs to 65530, who could change the job's files. Set"
+    with pytest.raises(JobError, match=f"{error} ray.temp_dir"):
+        job_folder.make(node, AGENT)
+    with pytest.raises(JobError, match=f"TMPDIR.*{error} TMPDIR"):
+        job_folder.make_scratch(node)
+    assert not list(folder.iterdir())
+
+
 def test_a_zombie_has_ended(tmp_path: Path) -> None:
     """It stays if process 1 does not reap."""
     node = FakeNode(tmp_path)

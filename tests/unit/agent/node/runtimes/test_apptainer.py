@@ -13,6 +13,7 @@ from slurmray.agent.node.runtimes import apptainer
 
 from ...fake_node import FakeNode
 
+BOB = 65530  # a user without a name
 SOURCE = {"source": "docker://docker.io/rayproject/ray:1", "image": "ray-1-abc.sif"}
 
 
@@ -122,19 +123,27 @@ def test_a_cache_of_the_user_s_choice(tmp_path: Path) -> None:
 @pytest.mark.attack("a job's folder that another user has made on the node", inputs=2)
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
 def test_an_image_of_another_user_is_not_used(tmp_path: Path) -> None:
-    """Neither one in a folder to which the other has access, nor one in the other's folder."""
+    """Neither one in a folder to which the other has access, nor one below a folder of the other."""
     folder = tmp_path / ".apptainer/cache/slurmray"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     (folder / "ray-1-abc.sif").touch()
-    os.chown(folder / "ray-1-abc.sif", 65534, 65534)
+    os.chown(folder / "ray-1-abc.sif", BOB, BOB)
     node, runtime = make(tmp_path, BUILD, **SOURCE)
     runtime.ensure_images()
     assert builds(node) == 1
     assert (folder.stat().st_mode & 0o777, Path(runtime.image).stat().st_uid) == (0o700, os.geteuid())
-    os.chown(folder, 65534, 65534)
-    with pytest.raises(job_errors.JobError, match="it is another user's, whose images would run as you"):
-        apptainer.Apptainer(node).ensure_images()
+    os.chown(folder, BOB, BOB)
+    sticky = tmp_path / "sticky"
+    (sticky / "alice/cache/slurmray").mkdir(parents=True)
+    sticky.chmod(0o1777)
+    os.chown(sticky / "alice", BOB, BOB)
+    for cache, of_bob in ((folder.parent, folder), (sticky / "alice/cache", sticky / "alice")):
+        node.env["APPTAINER_CACHEDIR"] = str(cache)
+        with pytest.raises(
+            job_errors.JobError, match=f"{of_bob} belongs to 65530, .* Set APPTAINER_CACHEDIR"
+        ):
+            apptainer.Apptainer(node).ensure_images()
 
 
 def test_a_build_that_fails(tmp_path: Path) -> None:
