@@ -1,4 +1,7 @@
-"""slurmray in Python: load, render and submit job specs. Imports are in the functions, for a quick start."""
+"""slurmray in Python: load, render and submit job specs.
+
+What needs pydantic or Jinja2 is imported in the functions, for a quick start.
+"""
 
 from __future__ import annotations
 

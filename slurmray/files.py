@@ -1,4 +1,8 @@
-"""Reads files that others may have written or replaced: never blocks, and never reads more than a limit."""
+"""Reads files, never more than a limit.
+
+`read` and `read_own` are for files that others may have written or replaced: they never block. The others
+wait for a FIFO that the user named.
+"""
 
 from __future__ import annotations
 

@@ -29,13 +29,6 @@ def run(
     )
 
 
-def run_bytes(
-    argv: Sequence[str], *, data: bytes, timeout: float | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    """The same for a command whose input and output may be no text. data: its standard input."""
-    return subprocess.run(argv, input=data, capture_output=True, timeout=timeout, check=False)
-
-
 def run_in_foreground(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
     """Run a command with this process's terminal or streams; return its exit code, 128 + n for signal n.
 

@@ -50,8 +50,8 @@ _LLMS = """# slurmray
 
 > Runs a Ray trainer on several Slurm nodes: `slurmray render` turns one job spec, a YAML file, into one
 > self-contained sbatch script. The job checks its nodes, starts a Ray cluster in containers or in a virtual
-> environment, runs the trainer when every node and GPU is there, and cleans up. `slurmray mcp` has its
-> commands as tools for agents.
+> environment, runs the trainer when every node and GPU is there, and cleans up. `slurmray mcp` has nine
+> of its commands as tools for agents.
 
 Start with For agents, then First job. Job spec has all fields, Exit codes and Messages have causes and fixes.
 The job spec's JSON Schema is printed by `slurmray schema`. The package on PyPI called `slurmray` is an
@@ -63,9 +63,9 @@ _JOB_SPEC = """# Job spec
 
 A YAML file with these fields. Most jobs need only the ten in the first table. Nearly all fields are
 optional. `null` means not set, and `[]` stands for each item of a list. Text fields keep what you typed:
-`12:00:00`, `1e-6`, `007` and `true` need no quotes. You see all mistakes at once, with line and column. How
-fields fit together (e.g. GPUs of services and of nodes) is checked only once there is no unknown field, as a
-misspelt one would cause more mistakes.
+`12:00:00`, `1e-6`, `007` and `true` need no quotes. You see up to 20 mistakes at once, with line and column.
+How fields fit together (e.g. GPUs of services and of nodes) is checked only once there is no unknown field,
+as a misspelt one would cause more mistakes.
 
 An editor with a YAML language server completes and checks a file that names the schema. `slurmray init`
 begins job specs with the address of its version's schema. If you have no internet, write the schema beside

@@ -33,7 +33,7 @@ _FLAGS = (
 )
 
 
-# Short forms of sbatch, except for -o: that is the file to write.
+# Short forms of sbatch for the options here, except for -o: that is the file to write.
 _SHORT = {
     **{"--account": "-A", "--begin": "-b", "--clusters": "-M", "--constraint": "-C"},
     **{"--cpus-per-task": "-c", "--dependency": "-d", "--error": "-e", "--exclude": "-x"},

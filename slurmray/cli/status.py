@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from slurmray.slurm.timeline import Timeline
     from slurmray.slurm.usage import Usage
 
-_NAMES_SHOWN = 4  # nodes that are missing
 _NODES_SHOWN = 8  # nodes that deserve a look
 _LOG_END = 1 << 13  # bytes
 _MESSAGE, _REASON = 100, 300  # characters of a step's last message, and of the reason of a restart
@@ -150,14 +149,13 @@ def _use(usage: Usage, log: str) -> Iterator[str]:
 
 def _bring_up(timeline: Timeline) -> Iterator[str]:
     """A table of the steps of the nodes' bring-up: nodes that are done, times, and who is missing."""
+    from slurmray.agent.controller.host_list import names
     from slurmray.slurm.timeline import exact_duration
 
     yield "  bring-up       nodes  half after   all after"
     for step in timeline.steps:
         nodes = f"{step.done}/{step.nodes}"
         half = exact_duration(step.half)
-        missing = ", ".join(step.missing[:_NAMES_SHOWN])
-        more = len(step.missing) - _NAMES_SHOWN
-        missing += f" and {more} more" if more > 0 else ""
+        missing = names([*step.missing])
         seconds, last = (None, f"not done: {missing}") if missing else (step.seconds, f"{step.last} was last")
         yield f"  {step.step:<10} {nodes:>9}  {half:>10}  {exact_duration(seconds):>10}  {last}"

@@ -34,12 +34,12 @@ INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
 @click.option(
     "--after",
     metavar="JOB",
-    help="Start when this job, an id or a name, has exited with 0. Slurm cancels it if that ends otherwise.",
+    help="Start when this job, an id or a name, has exited with 0; cancelled if it ends otherwise.",
 )
 @click.option(
     "--exclude-bad",
     is_flag=True,
-    help="Exclude the nodes that the last job with this name from this folder lost or set aside.",
+    help="Exclude nodes that the last job of this name and folder lost, set aside or had a finding on.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the script instead.")
 @click.option("--test-only", is_flag=True, help="Ask Slurm when it could start, and submit nothing.")

@@ -53,10 +53,9 @@ def printable(text: str) -> str:
     )
 
 
-def show(text: str, *, color: str = "", err: bool = False) -> None:
-    """Print lines that others wrote parts of. color: as for `styled`."""
-    lines = (printable(line) for line in text.split("\n"))
-    click.echo("\n".join(styled(line, color) if color else line for line in lines), err=err)
+def show(text: str, *, err: bool = False) -> None:
+    """Print lines that others wrote parts of."""
+    click.echo("\n".join(map(printable, text.split("\n"))), err=err)
 
 
 def styled(text: str, color: str) -> str:

@@ -11,7 +11,7 @@ from slurmray.importing.draft import Draft
 from slurmray.importing.importer import Importer
 from slurmray.importing.known import FILES
 from slurmray.importing.sbatch_lines import count_gpus
-from slurmray.importing.trainers import NUMBERS, divides_nodes, find_preset, looks_like_trainer
+from slurmray.importing.trainers import NUMBERS, OWN_PLACEMENT, find_preset, looks_like_trainer
 from slurmray.importing.words import Part, Word, bash_source
 from slurmray.spec.runtimes import RUNTIMES
 
@@ -284,7 +284,7 @@ def _leave_out_numbers(draft: Draft, program: Program, preset: str) -> None:
     nodes = draft.get("slurm.nodes") or "1"
     gpus = count_gpus(draft) or draft.get("ray.gpus_per_node")
     numbers = {**dict.fromkeys(nodes_names, nodes), **dict.fromkeys(gpus_names, gpus)}
-    if divides_nodes(program.text):
+    if OWN_PLACEMENT.search(program.text):
         return
     others = [word for word in program.words if word.partition("=")[0] not in numbers]
     is_text = bool(program.context.prefix) or any(word.constant is None for word in others)

@@ -8,7 +8,8 @@ from typing import Any
 
 from slurmray.importing.draft import Draft, Notes, Path
 from slurmray.importing.known import STRUCTURE
-from slurmray.loading.edit import format_scalar
+from slurmray.loading.edit import as_json, format_scalar
+from slurmray.presets.ranks import spans
 from slurmray.spec.job_spec import JobSpec
 
 _MAX_SHOWN = 80  # characters of a line of the script
@@ -122,22 +123,9 @@ def _item(item: Any, path: Path, draft: Draft, depth: int) -> Iterator[str]:
             yield first + (comment if number == 0 else "")
             yield from rest
     elif isinstance(item, list | dict):
-        yield f"{indent}- {_flow(item)}{comment}"
+        yield f"{indent}- {as_json(item)}{comment}"
     else:
         yield f"{indent}- {_scalar(item)}{comment}"
-
-
-def _flow(value: Any) -> str:
-    """Return a list or mapping within a list, which only a runtime environment has."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_flow, value))}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_quoted(str(key))}: {_flow(item)}" for key, item in value.items()) + "}"
-    return _quoted(value) if isinstance(value, str) else _scalar(value)
-
-
-def _quoted(text: str) -> str:
-    return format_scalar(text, always_quotes=True)
 
 
 def _scalar(value: Any) -> str:
@@ -159,12 +147,4 @@ def _is_block(text: str) -> bool:
 
 
 def _comment(lines: Collection[int]) -> str:
-    if not lines:
-        return ""
-    ordered = sorted(lines)
-    runs = [
-        [number for _, number in group]
-        for _, group in itertools.groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
-    ]
-    ranges = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-    return f" # line{'s' if len(ordered) > 1 else ''} {ranges}"
+    return f" # line{'s' if len(lines) > 1 else ''} {spans(lines)}" if lines else ""

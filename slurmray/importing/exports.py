@@ -10,7 +10,10 @@ _SEARCH_PATHS = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
 class Environment:
-    """Sets `env`, or `node_env` for values that only the nodes know. passed: names given to a container."""
+    """Sets `env`, `node_env` for values that only the nodes know, and `setup` for search paths.
+
+    passed: names given to a container.
+    """
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from slurmray.importing import known
@@ -32,7 +32,7 @@ _WAITS = "the trainer starts on the head node, and the job waits for it"
 
 
 class Importer:
-    """The reader's handler. gpus: of each node, as the directives have it. programs: in order."""
+    """Acts on what the reader finds. gpus: of each node, as the directives have it. programs: in order."""
 
     def __init__(self, draft: Draft, gpus: str | None) -> None:
         self.draft, self.gpus = draft, gpus
@@ -64,14 +64,6 @@ class Importer:
             "ulimit": self.setup.set_limit,
             "rm": self.setup.remove,
         }
-
-    def skip(self, lines: Sequence[int], reason: str) -> None:
-        """Note lines that a job spec does not need."""
-        self.draft.skip(lines, reason)
-
-    def look(self, lines: Sequence[int], reason: str) -> None:
-        """Note lines that the user has to look at."""
-        self.draft.look(lines, reason)
 
     def handle_assignment(self, name: str, value: Word, lines: list[int]) -> None:
         """Note an assignment of the shell: its value is where it is used."""

@@ -1,16 +1,18 @@
-"""Reads a script statement by statement, in order, and hands its commands and variables to a handler."""
+"""Reads a script statement by statement, in order, and hands its commands and variables to the importer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from slurmray.importing.draft import TooLargeError
 from slurmray.importing.known import STRUCTURE
 from slurmray.importing.shell_expansion import Variables
 from slurmray.importing.syntax_tree import BashSyntaxError, Node, parse
 from slurmray.importing.words import Kind, Part, Word
+
+if TYPE_CHECKING:
+    from slurmray.importing.importer import Importer
 
 _MAX_SCRIPTS = 300  # within the script, each a process of the parser
 _MAX_DEPTH = 12
@@ -62,33 +64,12 @@ class Command:
         return list(range(self.first, self.last + 1))
 
 
-class Handler(Protocol):
-    """What acts on commands and variables. Lines that it gets nothing of only structure the script."""
-
-    def handle_command(self, command: Command, context: Context, reader: Reader) -> None:
-        """Act on a command."""
-
-    def handle_assignment(self, name: str, value: Word, lines: list[int]) -> None:
-        """Act on an assignment of the shell."""
-
-    def handle_export(self, name: str, value: Word | None, lines: list[int], context: Context) -> None:
-        """Act on a variable for child processes; value None: the submitter's."""
-
-    def handle_missing_path(self, path: Word, lines: list[int]) -> None:
-        """Act on an `if` that ends the job if there is no such path."""
-
-    def skip(self, lines: Sequence[int], reason: str) -> None:
-        """Note lines that a job spec does not need."""
-
-    def look(self, lines: Sequence[int], reason: str) -> None:
-        """Note lines that the user has to look at."""
-
-
 class Reader:
     """Reads a script, or one within it. variables: those of this script."""
 
-    def __init__(self, parser: str, handler: Handler, variables: Variables, context: Context) -> None:
-        self.parser, self.handler, self.variables = parser, handler, variables
+    def __init__(self, parser: str, importer: Importer, variables: Variables, context: Context) -> None:
+        self.parser, self.importer, self.variables = parser, importer, variables
+        self.draft = importer.draft
         self.context = context
         self.functions: dict[str, Node] = {}
         self.called: set[str] = set()
@@ -100,7 +81,7 @@ class Reader:
         self._statements(tree.get("Stmts") or [], self.context)
         for name, node in self.functions.items():
             if name not in self.called:
-                self.handler.look(self._lines(node), f"the function {name}, which nothing calls directly")
+                self.draft.look(self._lines(node), f"the function {name}, which nothing calls directly")
 
     def read_script(self, text: Word, context: Context) -> None:
         """Read a script in a word, e.g. after bash -c. BashSyntaxError if it is none, or too deep."""
@@ -117,7 +98,7 @@ class Reader:
         joins_lines = any(part.with_breaks for part in text.parts)
         variables = self.variables.child(raw, text.line, joins_lines)
         variables.texts.update(values)
-        inner = Reader(self.parser, self.handler, variables, replace(context, depth=context.depth + 1))
+        inner = Reader(self.parser, self.importer, variables, replace(context, depth=context.depth + 1))
         inner.budget = self.budget
         inner.read(parse(self.parser, raw))
 
@@ -133,11 +114,11 @@ class Reader:
             context = replace(context, is_background=True)
         command = node.get("Cmd")
         if command is None:
-            self.handler.skip(self._lines(node), "it only opens files")
+            self.draft.skip(self._lines(node), "it only opens files")
             return
         method = getattr(self, f"_read_{command['Type'].lower()}", None)
         if method is None:
-            self.handler.look(self._lines(node), "an unusual statement")
+            self.draft.look(self._lines(node), "an unusual statement")
         else:
             method(node, command, context)
 
@@ -153,7 +134,7 @@ class Reader:
             return
         words = [word for each in command["Args"] for word in variables.expand(each)]
         if not words:
-            self.handler.look(lines, "a command that is only known when it runs")
+            self.draft.look(lines, "a command that is only known when it runs")
             return
         document, reads, writes = self._redirections(node, lines[0])
         self.budget["commands"] -= 1
@@ -168,7 +149,7 @@ class Reader:
             for word in words[1:]:
                 if word.constant in self.functions:
                     self.called.add(str(word.constant))
-                    self.handler.skip(self._lines(self.functions[str(word.constant)]), "slurmray cleans up")
+                    self.draft.skip(self._lines(self.functions[str(word.constant)]), "slurmray cleans up")
         if name in ("read", "mapfile", "readarray"):
             self._assign_read(words[1:], document or reads, lines)
             return
@@ -176,7 +157,7 @@ class Reader:
             self._assign_read(words[2:3], words[-1], lines)
             return
         made = Command(words, assignments, lines[0], self._end(node, lines[-1]), document, reads, writes)
-        self.handler.handle_command(made, replace(context, prefix=self.prefix), self)
+        self.importer.handle_command(made, replace(context, prefix=self.prefix), self)
 
     def _end(self, node: Node, line: int) -> int:
         """Return the last line of a statement, with its here-documents."""
@@ -202,7 +183,7 @@ class Reader:
         return document, reads, writes
 
     def _call(self, name: str, lines: list[int], context: Context) -> None:
-        self.handler.skip(lines, f"it calls {name}, whose lines are below by themselves")
+        self.draft.skip(lines, f"it calls {name}, whose lines are below by themselves")
         self.budget["calls"] -= 1
         if name in self.called or self.budget["calls"] < 0:
             return
@@ -217,7 +198,7 @@ class Reader:
         for word in words:
             if (name := word.constant) and name.isidentifier():
                 self.variables.texts[name] = Word((Part(f"${name}", kind),), lines[0])
-        self.handler.skip(lines, "a variable of the script")
+        self.draft.skip(lines, "a variable of the script")
 
     def _assign(
         self,
@@ -246,10 +227,10 @@ class Reader:
         variables.texts[name] = value
         variables.arrays.pop(name, None)
         if not is_export:
-            self.handler.handle_assignment(name, value, lines)
+            self.importer.handle_assignment(name, value, lines)
         if is_export or name in variables.exported:
             variables.exported.add(name)
-            self.handler.handle_export(name, value, lines, context)
+            self.importer.handle_export(name, value, lines, context)
 
     def _assign_array(self, assign: Node, name: str, lines: list[int], context: Context) -> None:
         variables = self.variables
@@ -270,7 +251,7 @@ class Reader:
             kind = _kind_of(elements)
             del variables.arrays[name]
             variables.texts[name] = Word((Part(f"${{{name}[@]}}", kind, False),), lines[0])
-        self.handler.handle_assignment(name, Word((), lines[0]), lines)
+        self.importer.handle_assignment(name, Word((), lines[0]), lines)
 
     def _read_declclause(self, node: Node, command: Node, context: Context) -> None:
         arguments = command.get("Args") or []
@@ -279,20 +260,20 @@ class Reader:
         ]
         is_export = command["Variant"]["Value"] == "export" or any("x" in option for option in options)
         if any("f" in option for option in options):
-            self.handler.skip(self._lines(node), "a function")
+            self.draft.skip(self._lines(node), "a function")
             return
         named = [each for each in arguments if each.get("Name")]
         if not named:
-            self.handler.skip(self._lines(node), "it only declares")
+            self.draft.skip(self._lines(node), "it only declares")
         for each in named:
             name, lines = each["Name"]["Value"], self._lines(each)
             if each.get("Naked"):
                 value = self.variables.texts.get(name)
                 if is_export and "-n" not in options:
                     self.variables.exported.add(name)
-                    self.handler.handle_export(name, value, lines, context)
+                    self.importer.handle_export(name, value, lines, context)
                 else:
-                    self.handler.skip(lines, "it only declares")
+                    self.draft.skip(lines, "it only declares")
                 continue
             value = self.variables.value(each.get("Value"), lines[0])
             self._assign(each, name, value, lines, context, is_export=is_export)
@@ -304,9 +285,9 @@ class Reader:
             words = self.variables.expand(called[0]) if called else []
             if words and words[0].constant in _FILTERS:
                 self._statement(left, context)
-                self.handler.skip(self._lines(right), "the job's log has the output")
+                self.draft.skip(self._lines(right), "the job's log has the output")
             else:
-                self.handler.look(self._lines(node), "a pipe")
+                self.draft.look(self._lines(node), "a pipe")
             return
         self._statement(left, context)
         is_alternative = command["Op"] == "||"
@@ -314,7 +295,7 @@ class Reader:
 
     def _read_ifclause(self, node: Node, command: Node, context: Context) -> None:
         if (path := self._missing_path(command)) is not None and not context.is_looped:
-            self.handler.handle_missing_path(path, self._lines(node))
+            self.importer.handle_missing_path(path, self._lines(node))
             return
         branch: Node | None = command
         while branch:
@@ -322,7 +303,7 @@ class Reader:
             self._statements(branch.get("Then") or [], replace(context, is_conditional=True))
             branch = branch.get("Else")
             if branch:
-                self.handler.skip([self.variables.line(branch)], STRUCTURE)
+                self.draft.skip([self.variables.line(branch)], STRUCTURE)
         self._skip_structure(node)
 
     def _missing_path(self, command: Node) -> Word | None:
@@ -374,7 +355,7 @@ class Reader:
         for item in command.get("Items") or []:
             first = self.variables.line(item["Patterns"][0])
             last = self.variables.last_line(item) if item.get("End") else first
-            self.handler.skip(list(range(first, last + 1)), STRUCTURE)
+            self.draft.skip(list(range(first, last + 1)), STRUCTURE)
             self._statements(item.get("Stmts") or [], replace(context, is_conditional=True))
         self._skip_structure(node)
 
@@ -396,7 +377,7 @@ class Reader:
 
     def _read_testclause(self, node: Node, command: Node, context: Context) -> None:
         del command, context
-        self.handler.skip(self._lines(node), "a test")
+        self.draft.skip(self._lines(node), "a test")
 
     _read_arithmcmd = _read_testclause
     _read_letclause = _read_testclause
@@ -404,7 +385,7 @@ class Reader:
     def _skip_structure(self, node: Node) -> None:
         """Note the first and the last line of a statement around others."""
         lines = self._lines(node)
-        self.handler.skip([lines[0], lines[-1]], STRUCTURE)
+        self.draft.skip([lines[0], lines[-1]], STRUCTURE)
 
 
 def _kind_of(words: list[Word]) -> Kind:

@@ -41,7 +41,7 @@ def read_directives(text: str, draft: Draft) -> dict[str, str]:
             draft.look([number], "sbatch ignores a directive after the first command")
         elif is_directive:
             try:
-                words += [constant(word, number) for word in split_directive(line[len("#SBATCH") :])]
+                words += [constant(word, number) for word in syntax.split_directive(line[len("#SBATCH") :])]
             except ValueError as error:
                 draft.look([number], str(error))
         elif line.strip() and not line.lstrip().startswith("#"):
@@ -54,40 +54,6 @@ def read_directives(text: str, draft: Draft) -> dict[str, str]:
     for option in _options(words, Draft()):
         reader.read(option)
     return reader.variables()
-
-
-def split_directive(text: str) -> Iterator[str]:
-    """Yield the words after #SBATCH; ValueError for a quote that is not closed.
-
-    As sbatch does it, which is not how bash does: # begins a comment anywhere outside quotes, and backslashes
-    count in both kinds of quotes (src/sbatch/opt.c, _get_argument).
-    """
-    word: list[str] = []
-    is_word, quote = False, ""
-    characters = iter(text)
-    for character in characters:
-        if character == quote:
-            quote = ""
-        elif character == "\\":
-            word.append(next(characters, ""))
-        elif quote:
-            word.append(character)
-        elif character in "\"'":
-            quote = character
-        elif character.isspace() or character == "#":
-            if is_word:
-                yield "".join(word)
-            word, is_word = [], False
-            if character == "#":
-                return
-            continue
-        else:
-            word.append(character)
-        is_word = True
-    if quote:
-        raise ValueError(f"a directive whose {quote} is not closed")
-    if is_word:
-        yield "".join(word)
 
 
 def _options(words: list[Word], draft: Draft) -> Iterator[Option]:

@@ -27,7 +27,7 @@ _COMMANDS: dict[str, str] = {
     "slime": r"(?:^|[\s/])train(?:_async)?\.py .*--actor-num-gpus-per-node",
 }
 # Arguments of trainers whose nodes only the user can divide: their presets add no numbers then.
-_OWN_PLACEMENT = re.compile(
+OWN_PLACEMENT = re.compile(
     r"enable_resource_pool=|colocated\.enabled=|rollout\.nnodes=|distillation\.enabled=|colocate_all=(?!true)"
 )
 # Trainers without a preset: programs that start training on many nodes or GPUs.
@@ -39,11 +39,6 @@ _TRAINERS = re.compile(
 def find_preset(text: str) -> str | None:
     """Return the preset of a command line; None if none fits."""
     return next((name for name, form in _COMMANDS.items() if re.search(form, text, re.DOTALL)), None)
-
-
-def divides_nodes(text: str) -> bool:
-    """Whether a command line divides the nodes between several parts of the trainer."""
-    return bool(_OWN_PLACEMENT.search(text))
 
 
 def looks_like_trainer(text: str) -> bool:

@@ -38,13 +38,14 @@ def _append(text: str, section: yaml.MappingNode, names: tuple[str, ...], value:
     return text[:end] + "\n".join(lines) + f" {format_scalar(value)}\n" + text[end:]
 
 
-def format_scalar(value: str, *, always_quotes: bool = False) -> str:
+def format_scalar(value: str) -> str:
     """Return a text as a YAML scalar, quoted if necessary."""
     plain = r"(?!\.\.\.|null$)(?:[\w./]|--?(?=[a-zA-Z0-9]))(?:[\w./:@+=,-]*[\w./])?"
-    if re.fullmatch(plain, value, re.ASCII) and not always_quotes:
-        return value
-    quoted = json.dumps(value, ensure_ascii=False)
+    return value if re.fullmatch(plain, value, re.ASCII) else as_json(value)
+
+
+def as_json(value: object) -> str:
+    """Return a value as JSON that is YAML, too."""
+    text = json.dumps(value, ensure_ascii=False)
     # JSON leaves these as they are, and YAML does not accept them, or takes them for line ends.
-    return re.sub(
-        "[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]", lambda match: f"\\u{ord(match[0]):04x}", quoted
-    )
+    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]", lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slurmray.slurm.syntax import parse_count
+
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?([\w./@-]+)(?:=(.*))?", re.DOTALL)
 _ENDS_COMMAND = re.compile(r"[;&|()<>]+")
 _HASH_INSIDE_TOKEN = re.compile(r"(?<=[^\s;&|()<>])#")  # begins no comment for bash, but one for shlex
@@ -82,8 +84,8 @@ def parse_command(run: Sequence[str] | str | None) -> CommandLine:
 
 
 def parse_integer(value: object) -> int | None:
-    """Return the integer in a text; None for anything else, and for more than nine digits."""
-    return int(value) if isinstance(value, str) and re.fullmatch("[+]?[0-9]{1,9}", value) else None
+    """Return a number as Hydra reads it, also `+2`; None for anything else."""
+    return parse_count(value.removeprefix("+")) if isinstance(value, str) else None
 
 
 def _drop_unknown(value: str | None) -> str | None:

@@ -133,7 +133,7 @@ class Host:
 class SshHost(Host):
     """A host that OpenSSH's client reaches, with the user's own configuration and keys.
 
-    name: as for ssh. All methods raise SlurmError with the message of ssh if it fails.
+    name: as for ssh. Methods that wait for a command raise SlurmError with the message of ssh if that fails.
     """
 
     read_pause = 2.0
@@ -270,7 +270,7 @@ class SshHost(Host):
         command = [*self._ssh(), self.name, f"sh -c {shlex.quote(_LOGIN_SHELL.format('-s'))}"]
         data = script.encode(errors="surrogateescape")
         try:
-            result = local_commands.run_bytes(command, data=data, timeout=timeout)
+            result = subprocess.run(command, input=data, capture_output=True, timeout=timeout, check=False)
         except subprocess.TimeoutExpired:
             message = f"ssh {self.name}: no answer within {timeout:g} s; try `ssh {self.name}`"
             raise SlurmError(message) from None

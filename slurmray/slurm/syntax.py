@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 Kind = Literal["value", "flag", "optional", "time", "size", "array"]
@@ -25,7 +25,7 @@ class Option(NamedTuple):
     """One long option of sbatch: `flag` takes no value, `optional` may be written without one.
 
     time, size, array: the value is a time limit, a number of MB or indexes of an array. help: empty where
-    SlurmBase documents it.
+    Component documents it.
     """
 
     help: str = ""
@@ -253,6 +253,40 @@ def gpus_in_gres(gres: str) -> tuple[str | None, int]:
 def parse_count(text: str) -> int | None:
     """Return the number in a text of up to nine digits; None for any other text."""
     return int(text) if re.fullmatch(f"[0-9]{{1,{_MAX_DIGITS}}}", text) else None
+
+
+def split_directive(text: str) -> Iterator[str]:
+    """Yield the words after #SBATCH; ValueError for a quote that is not closed.
+
+    As sbatch does it, which is not how bash does: # begins a comment anywhere outside quotes, and backslashes
+    count in both kinds of quotes (src/sbatch/opt.c, _get_argument).
+    """
+    word: list[str] = []
+    is_word, quote = False, ""
+    characters = iter(text)
+    for character in characters:
+        if character == quote:
+            quote = ""
+        elif character == "\\":
+            word.append(next(characters, ""))
+        elif quote:
+            word.append(character)
+        elif character in "\"'":
+            quote = character
+        elif character.isspace() or character == "#":
+            if is_word:
+                yield "".join(word)
+            word, is_word = [], False
+            if character == "#":
+                return
+            continue
+        else:
+            word.append(character)
+        is_word = True
+    if quote:
+        raise ValueError(f"a directive whose {quote} is not closed")
+    if is_word:
+        yield "".join(word)
 
 
 def gres_elements(gres: str) -> list[str]:

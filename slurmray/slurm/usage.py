@@ -42,12 +42,8 @@ class NodeUse(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What the nodes of a job use. time: when it was written, seconds since 1970.
+    """What the nodes of a job use. output: when the job's log last grew; None if it is no file."""
 
-    output: when the job's log last grew; None if it is no file.
-    """
-
-    time: float
     output: float | None
     nodes: Mapping[str, NodeUse]
 
@@ -67,11 +63,10 @@ def parse_usage(data: bytes) -> Usage | None:
         return None
     if not isinstance(content, dict) or not isinstance(content.get("nodes"), dict):
         return None
-    time = amount(content.get("time"))
-    if time is None or len(content["nodes"]) > _MAX_NODES:
+    if amount(content.get("time")) is None or len(content["nodes"]) > _MAX_NODES:
         return None
     nodes = {name: _node(row) for name, row in content["nodes"].items() if isinstance(row, dict)}
-    return Usage(time, amount(content.get("output")), nodes)
+    return Usage(amount(content.get("output")), nodes)
 
 
 def parse_samples(data: bytes) -> Iterator[Sample]:

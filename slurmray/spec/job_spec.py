@@ -152,7 +152,7 @@ class Restart(Model):
     exit_codes: list[Annotated[Integer, Field(ge=1, le=255)]] = Field(default=[])
     """Exit codes with which the trainer requests a restart."""
     grace: Integer = Field(default=5, ge=0)
-    """Seconds from stop.signal to SIGKILL for the trainer when another node is lost."""
+    """Seconds from stop.signal to SIGKILL for a trainer that is stalled, or of which another node is lost."""
     min_nodes: Count | None = None
     """Smallest number of nodes on which Ray and trainer start when no spare node is left.
 
@@ -165,13 +165,13 @@ class Watch(Model):
     """What is recorded while the trainer runs, and what happens when it no longer gets anywhere."""
 
     interval: Integer = Field(default=30, ge=0)
-    """Seconds between two samples of each node's GPUs, CPUs and memory; 0: no samples."""
+    """Seconds between two samples of each node's GPUs, CPUs and memory, 5 or more; 0: no samples."""
 
     stall: Seconds = 1800
     """Seconds, or a time such as `30m`, after which a trainer without a sign of work is stalled; 0: never.
 
-    No line of output, and all GPUs of all nodes idle, or busy at a steady low power as while they wait in a
-    collective operation of NCCL. Without samples of GPUs only `progress` counts.
+    It prints no line, and every GPU is idle, or busy at the steady low power of a wait in NCCL. Without
+    samples of GPUs only `progress` counts.
     """
     action: Literal["report", "restart", "end"] = "report"
     """What happens then, after each node has written what it shows into logs/stall-N of the run directory.
@@ -180,7 +180,7 @@ class Watch(Model):
     nodes, at most restart.max times. end: the job ends with exit code 74.
     """
     progress: Line | None = None
-    """A file that the trainer changes while it gets on, e.g. a log of steps. Unchanged, it is stalled, too.
+    """A file that the trainer changes while it gets on, e.g. a log of steps. Unchanged for `stall`: stalled.
 
     Relative to the submit folder; `~` is your home.
     """
@@ -273,7 +273,10 @@ class JobSpec(Model):
     ray: Ray = Field(default_factory=Ray, validate_default=True)
     checks: Checks = Field(default_factory=Checks)
     preflight: Literal["fail", "warn", "none"] = "fail"
-    """Checks before Ray starts. fail: a finding ends the job; warn: it is only logged; none: no checks."""
+    """Optional checks before Ray starts. fail: a finding ends the job; warn: it is only logged; none: none.
+
+    Those marked `preflight` in docs/reference/checks.md. Findings of the others always end the job.
+    """
     prepare: list[Prepare] = Field(default=[])
     """Commands that run before the trainer, in order, e.g. a download."""
     services: list[Service] = Field(default=[])

@@ -98,7 +98,7 @@ class Service(Model):
     restarts: Integer = Field(default=0, ge=0)
     """How many times to restart it when it ends."""
     on_end: Literal["fail", "ignore"] = "fail"
-    """When it ends and is not restarted. fail: the job ends; ignore: it is only logged."""
+    """When it ends and is not restarted. fail: the job ends; ignore: only if it was not ready yet."""
 
     @field_validator("env")
     @classmethod

@@ -43,7 +43,9 @@ def load_for_user(
 
     store.build_once(cache_folder() / "rootless", name, build, log)
     storage_conf = _CONFIG.format(
-        graphroot=slurm_conf.graph_root(user), images=f"{slurm_conf.ROOTLESS}/{name}"
+        # On the host's own disk: a shared home cannot hold containers.
+        graphroot=f"/var/tmp/containers-{user.uid}",
+        images=f"{slurm_conf.ROOTLESS}/{name}",
     )
     write = "mkdir -p ~/.config/containers && cat >~/.config/containers/storage.conf"
     cluster.run(["bash", "-c", write], user.name, text=storage_conf)

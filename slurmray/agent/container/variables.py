@@ -206,7 +206,7 @@ def gpus_of_ray(context: "NodeContext") -> "Variables":
 
 
 def all_gpus(context: "NodeContext") -> "Variables":
-    """The GPU mask as before `gpus_of_ray`: the GPUs of services are the job's, too."""
+    """The GPU mask without `gpus_of_ray`, so that GPUs of services are checked, too."""
     given = collect(GIVEN, context)
     return {name: given.get(name) or None for name in gpus_of_ray(context)}
 

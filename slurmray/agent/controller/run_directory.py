@@ -115,8 +115,6 @@ def make(job: "Job", submit_dir: str, cluster: str) -> "List[str]":
         earlier = _set_others_aside(folder, place, job, cluster)
         os.mkdir(name, 0o755, dir_fd=folder)
         new = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder)
-    except trusted_folder.UntrustedError as error:
-        raise _unusable(error.strerror) from None
     except FileExistsError:
         owner = paths.user_name(os.lstat(run_dir).st_uid)
         raise _unusable("%s exists already, and belongs to %s" % (run_dir, owner)) from None

@@ -58,40 +58,17 @@ def components(script: str) -> list[str]:
 
 
 def split_directives(script: str) -> list[str]:
-    """Return the arguments in the `#SBATCH` lines, split as sbatch does (src/sbatch/opt.c, _get_argument).
+    """Return the arguments in the `#SBATCH` lines; ValueError for a quote that is not closed.
 
-    A backslash escapes the next character, also within single and double quotes. An unquoted # starts a
-    comment. Directives end at the first line that is neither empty nor a comment.
+    Directives end at the first line that is neither empty nor a comment.
     """
-    arguments = []
+    arguments: list[str] = []
     for line in script.split("\n"):
         if line.startswith("#SBATCH"):
-            arguments += _split_line(line.removeprefix("#SBATCH"))
+            arguments += syntax.split_directive(line.removeprefix("#SBATCH"))
         elif line.strip() and not line.startswith("#"):
             break
     return arguments
-
-
-def _split_line(line: str) -> list[str]:
-    words: list[str] = []
-    word, quote, open_word = "", "", False
-    characters = iter(line)
-    for character in characters:
-        if character == "\\":
-            word += next(characters, "")
-            open_word = True
-        elif quote:
-            quote, word = ("", word) if character == quote else (quote, word + character)
-        elif character in "\"'":
-            quote, open_word = character, True
-        elif character == "#":
-            break
-        elif not character.isspace():
-            word, open_word = word + character, True
-        elif open_word:
-            words.append(word)
-            word, open_word = "", False
-    return [*words, word] if open_word else words
 
 
 def options(script: str) -> dict[str, str]:

@@ -39,11 +39,6 @@ class User(NamedTuple):
         return f"/home/{self.name}"
 
 
-def graph_root(user: User) -> str:
-    """Return the graph root of rootless Podman: node-local, as a shared home cannot hold containers."""
-    return f"/var/tmp/containers-{user.uid}"  # noqa: S108 (of a host that lives for one rehearsal)
-
-
 USERS = (User("alice", 1001, 200_000), User("bob", 1002, 300_000))
 
 

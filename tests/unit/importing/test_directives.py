@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from slurmray.importing.sbatch_lines import split_directive
 from slurmray.loading.load import load_plan
+from slurmray.slurm.syntax import split_directive
 from tests.unit.importing.scripts import TRAINER, fields, import_text, looks
 
 

@@ -278,7 +278,12 @@ def test_a_client_of_another_user(
     """Gets no answer, and the dashboard nothing, also if the client is gone when the kernel is asked."""
     posted: list[str] = []
     answer = Dashboard.do_POST
-    monkeypatch.setattr(Dashboard, "do_POST", lambda own: posted.append(own.path) or answer(own))
+
+    def do_post(own: Dashboard) -> None:
+        posted.append(own.path)
+        answer(own)
+
+    monkeypatch.setattr(Dashboard, "do_POST", do_post)
     request = f"POST /api/jobs/ HTTP/1.1\r\nCookie: {signed_in(forwarder)}\r\nContent-Length: 0\r\n\r\n"
     argv = [sys.executable, "-c", CLIENT, str(user), str(forwarder.port), way]
     if way == "closes":
