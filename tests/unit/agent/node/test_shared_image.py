@@ -134,7 +134,7 @@ def test_an_archive_that_cannot_be_saved(tmp_path: Path, fault: str) -> None:
         cluster.images.touch()
     node, runtime = cluster.node("node1")
     runtime.ensure_images()
-    why = "Error: no space left on device" if fault == "full" else os.strerror(errno.EEXIST)
+    why = "Error: no space left on device" if fault == "full" else os.strerror(errno.ENOTDIR)
     assert node.phases[-1] == (
         f"image cannot save the image in {cluster.images}: {why}. Each node fetches it for itself"
     )
