@@ -76,6 +76,7 @@ while data := dashboard.recv(65536):
 # Otherwise srun keeps what has no newline at its end.
 VARIABLES = {"SLURM_UNBUFFEREDIO": "1"}
 _REFUSAL = b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
+_FOREIGN = b"only processes of the user who runs slurmray dashboard, on the same host, get an answer\n"
 _HINT = b"open the address that slurmray dashboard prints\n"
 
 
@@ -160,8 +161,6 @@ class _Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         with contextlib.suppress(OSError):  # the browser is gone, or too late
             try:
-                if not _is_of_this_user(self.request):
-                    return
                 head = self._read_head()
             finally:
                 self.server.end_wait(self.request)
@@ -180,6 +179,9 @@ class _Connection(socketserver.BaseRequestHandler):
         return head
 
     def _answer(self, head: bytes) -> None:
+        if not _is_of_this_user(self.request):
+            self.request.sendall(_REFUSAL + _FOREIGN)
+            return
         lines = head.decode("latin-1").split("\r\n")
         if _contains(lines[0].split(" ")[1:2], self.server.path):
             self.request.sendall(self.server.welcome)
