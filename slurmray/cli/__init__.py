@@ -193,6 +193,9 @@ def _hint(message: str, argv: Sequence[str]) -> str:
     if argv[0].startswith("-"):
         return "; options of a subcommand go after its name"
     is_extra = "extra argument" in message
+    takes_trainer = argv[0] in _TAKES_TRAINER
+    if takes_trainer and "No such option" in message and any(re.search(r"\.ya?ml$", arg) for arg in argv):
+        return "; an option of the trainer goes into run of the job spec"
     if argv[0] not in _TAKES_COMMAND or not (
         is_extra or any(re.search(r"\.py$|^python[0-9.]*$", arg) for arg in argv)
     ):

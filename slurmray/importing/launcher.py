@@ -73,7 +73,8 @@ def _check_shell(name: str, text: str) -> None:
         raise SpecError([Problem(name, "is empty; name a bash script that starts Ray under Slurm")])
     if "\r\n" in text:
         raise SpecError([Problem(name, "has the line ends of Windows, which sbatch refuses; use dos2unix")])
-    if first.startswith("#!") and not re.search(r"\b(?:bash|sh)\b", first):
+    is_other = first.startswith("#!") and not re.search(r"\b(?:bash|sh)\b", first)
+    if is_other or name.endswith((".py", ".yaml", ".yml")):
         raise SpecError([Problem(f"{name}:1:1", "is no bash script; init --from reads only bash")])
 
 

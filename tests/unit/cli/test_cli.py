@@ -134,6 +134,11 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
             "(see slurmray render --help); if it is of the trainer's command, put -- before that command",
         ),
         (
+            ["render", "job.yaml", "--lr", "1"],
+            "slurmray render: No such option '--lr'. (Did you mean one of: '--gres', '--help', '--hold'?) "
+            "(see slurmray render --help); an option of the trainer goes into run of the job spec",
+        ),
+        (
             ["attach", "7", "nvidia-smi"],
             "slurmray attach: Got unexpected extra argument (nvidia-smi) (see slurmray attach --help); "
             "if it is of a command, put -- before that command",

@@ -89,6 +89,11 @@ def test_a_line_is_explained(args: list[str], capsys: pytest.CaptureFixture[str]
     assert "\x1b" not in out
 
 
+@pytest.mark.parametrize("line", ["CUDA out of memory", "torch.cuda.OutOfMemoryError: CUDA out of memory."])
+def test_the_beginning_of_a_line_is_explained(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", line], capsys)[1].startswith("cuda-out-of-memory: ")
+
+
 def test_an_error_of_sbatch_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     line = "sbatch: error: Batch job submission failed: Invalid qos specification"
     done, out, err = main(["explain", line], capsys)

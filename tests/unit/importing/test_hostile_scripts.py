@@ -16,6 +16,13 @@ from tests.unit.importing.scripts import TRAINER, import_text
 SECRET = "correct0horse1battery2"
 
 
+@pytest.mark.parametrize("name", ["train.py", "job.yaml"])
+def test_a_file_that_is_no_launcher(name: str) -> None:
+    """Each of these lines is bash, too."""
+    with pytest.raises(SpecError, match=f"^{name}:1:1: is no bash script; init --from reads only bash$"):
+        read_launcher(name, b"import ray\nname: a\n")
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
