@@ -25,9 +25,8 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
 
     Profiles are defaults for all your job specs. They are in ~/.config/slurmray/config.yaml and in your
     site's /etc/slurmray/config.yaml, or in the file that SLURMRAY_CONFIG names instead of both. `forbid`
-    has fields that jobs may not set, and why; `require` lists the values that a field may have, also if a
-    job does not set it. Both save users a mistake and enforce nothing; Slurm's limits and job_submit plugins
-    do.
+    has fields that jobs may not set, and why; `require` lists the values that a field may have, its
+    default too. Both save users a mistake and enforce nothing; Slurm's limits and job_submit plugins do.
 
     \b
     Example:

@@ -63,7 +63,7 @@ class Container(Model):
     """The container on every node, unless runtime is none."""
 
     runtime: Choice = "auto"
-    """auto: on each node Podman or Docker, which has the image or else works. none: no container.
+    """auto: on each node Podman or Docker, first the one that has the image. none: no container.
 
     See docs/reference/runtimes.md.
     """

@@ -273,7 +273,7 @@ class JobSpec(Model):
     ray: Ray = Field(default_factory=Ray, validate_default=True)
     checks: Checks = Field(default_factory=Checks)
     preflight: Literal["fail", "warn", "none"] = "fail"
-    """Optional checks before Ray starts. fail: a finding ends the job; warn: it is only logged; none: none.
+    """Optional checks before Ray starts. fail: a finding ends the job; warn: it is logged; none: no checks.
 
     Those marked `preflight` in docs/reference/checks.md. Findings of the others always end the job.
     """
