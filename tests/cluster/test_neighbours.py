@@ -29,6 +29,8 @@ HALF = """
 slurm: {nodes: 2, cpus_per_task: 2, mem: 1G, gpus_per_node: 4}
 env: {SECRET: null}
 """
+CLIENT_PORT = 10001
+RAY_CLIENT = f"ray: {{head_args: [--ray-client-server-port={CLIENT_PORT}]}}"
 ADMIN = Path(__file__).parents[2] / "examples/admin"
 PORT_CLIENT = Path(__file__).with_name("port_client.py")
 
@@ -155,22 +157,24 @@ def podman_users(podman_cluster: SlurmCluster, archive: Path) -> SlurmCluster:
 
 @pytest.fixture
 def alice(podman_users: SlurmCluster, folder: Path) -> Iterator[Running]:
-    """A running job of alice."""
-    job = submit(podman_users, "podman", "alice", folder, "alice")
+    """A running job of alice, with Ray Client."""
+    job = submit(podman_users, "podman", "alice", folder, "alice", RAY_CLIENT)
     wait_until_training(job)
     yield job
     podman_users.run(["scancel", str(job.number)])
     job.jobs.wait_end(job.number)
 
 
-def submit(cluster: SlurmCluster, runtime: str, user: str, parent: Path, name: str) -> Running:
+def submit(
+    cluster: SlurmCluster, runtime: str, user: str, parent: Path, name: str, more: str = ""
+) -> Running:
     folder = parent / name
     folder.mkdir()
     folder.chmod(0o1777)
     (folder / "trainer.py").write_text(TRAINER)
     jobs = Jobs(cluster, folder, user)
     args = [f"--export=ALL,SECRET={SECRET}", "--nodelist=node[1-2]"]
-    return Running(jobs, jobs.submit(HALF, ["python3", "trainer.py"], args), runtime)
+    return Running(jobs, jobs.submit(HALF + more, ["python3", "trainer.py"], args), runtime)
 
 
 def wait_until_training(job: Running) -> None:
@@ -231,7 +235,7 @@ def test_ports_reject_clients_without_the_token(alice: Running, host: str) -> No
         assert [one for one in answer["answered"] if not is_public(one[1])] == []
         assert answer["client"] != "connected"
     # The same requests are answered with the token, so they are valid.
-    dashboard = dashboard_and_client_ports(alice)[0]
+    _, dashboard = gcs_and_dashboard_ports(alice)
     for _ in range(3):  # on a busy machine the Ray Client server may exit during a connection
         answer = send_requests(alice, "node1", [("127.0.0.1", dashboard)], alice.token)
         if answer["client"] == "connected":
@@ -247,11 +251,10 @@ def is_public(request: str) -> bool:
     return request in PUBLIC or request.startswith(PUBLIC_SERVICES)
 
 
-def dashboard_and_client_ports(job: Running) -> tuple[int, int]:
-    """The ports of the dashboard and of the Ray Client server."""
+def gcs_and_dashboard_ports(job: Running) -> tuple[int, int]:
     found = re.search(r"head at .*:(\d+), dashboard on port (\d+)", job.jobs.log(job.number))
     assert found
-    return int(found[2]), int(found[1]) + 1
+    return int(found[1]), int(found[2])
 
 
 def send_requests(
@@ -264,7 +267,7 @@ def send_requests(
     run += ["--log-driver=none", "--entrypoint=python3", DEFAULT_IMAGE, f"{folder}/{PORT_CLIENT.name}"]
     head = slurm_conf.addresses(job.jobs.cluster.config, "node1")[0]
     request = {"ports": ports_to_try, "token": token, "procedures": token != job.token}
-    request["client"] = f"{head}:{dashboard_and_client_ports(job)[1]}"
+    request["client"] = f"{head}:{CLIENT_PORT}"
     done = job.jobs.cluster.run(run, "bob", host, text=json.dumps(request), timeout=HANG)
     assert done.returncode == 0, done
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -307,7 +310,7 @@ def test_unauthenticated_request_crashes_ray_s_gcs(alice: Running) -> None:
     fixed: update docs/inside/script.md.
     """
     head = slurm_conf.addresses(alice.jobs.cluster.config, "node1")[0]
-    port = dashboard_and_client_ports(alice)[1] - 1
+    port, _ = gcs_and_dashboard_ports(alice)
     call = (
         f"import grpc; channel = grpc.insecure_channel('{head}:{port}')\n"
         "channel.unary_unary('/ray.rpc.syncer.RaySyncer/StartSync')(b'', timeout=10)"

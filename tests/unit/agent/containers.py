@@ -148,6 +148,8 @@ def main():
     if os.environ.get("RAY_FAULT") == "exits":
         sys.exit(9)
     options = dict(each[2:].partition("=")[::2] for each in sys.argv if each.startswith("--"))
+    if "head" in options and not get_ray_client_dependency_error():
+        event("ray client on port " + options.get("ray-client-server-port", "10001"))
     started = node.Node(options, head="head" in options)
     event("started " + options["node-name"])
     time.sleep(600)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     Version = Tuple[int, ...]  # (major, minor)
 
 IPV6_SINCE = (2, 49)  # Ray's release notes
-CLIENT_IPV6_SINCE = (2, 56)  # before, the server for Ray Client fails on IPv6 and the head node with it
 WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was only for the head node, and workers used its path
 
 MIN_OBJECT_STORE = 75 * 2**20  # with less Ray refuses to start (OBJECT_STORE_MINIMUM_MEMORY_BYTES)
@@ -165,8 +164,6 @@ def start_command(
     ]
     if cluster is None:
         argv += ["--head", *port_options(HEAD_PORTS, ports)]
-        if (":" not in address or version >= CLIENT_IPV6_SINCE) and _has_grpc():
-            argv.append("--ray-client-server-port=%d" % ports[port_places.CLIENT])
     else:
         argv.append("--address=" + cluster)
     if cluster is None or version >= WORKER_TEMP_DIR_SINCE:
@@ -182,10 +179,3 @@ def add_resource(options: "List[str]", name: str) -> "List[str]":
     resources = json.loads(given[-1]) if given else {}
     others = [option for option in options if not option.startswith("--resources=")]
     return [*others, "--resources=" + json.dumps(dict(resources, **{name: 1}))]
-
-
-def _has_grpc() -> bool:
-    """Whether Ray Client can run: without grpc `ray start` refuses the option."""
-    import importlib.util
-
-    return importlib.util.find_spec("grpc") is not None

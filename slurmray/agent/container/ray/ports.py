@@ -17,10 +17,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Collection, List, Set, Tuple
 
-# Places in a leased block of ports. Only the head node uses the first four and the last three.
-GCS, CLIENT, DASHBOARD, MASTER = range(4)
-NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS = range(4, 10)
-REACHABILITY_PORT, DASHBOARD_METRICS, AUTOSCALER_METRICS, BURN_IN = range(10, 14)
+# Places in a leased block of ports. Only the head node uses the first three and the last three.
+GCS, DASHBOARD, MASTER = range(3)
+NODE_MANAGER, OBJECT_MANAGER, AGENT, AGENT_GRPC, RUNTIME_ENV, METRICS = range(3, 9)
+REACHABILITY_PORT, DASHBOARD_METRICS, AUTOSCALER_METRICS, BURN_IN = range(9, 13)
 
 BLOCK = 16  # ports of a job on a node, including one for the lease
 LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)

@@ -218,8 +218,8 @@ def main(argv: "List[str]") -> int:
     sys.argv = request["argv"]
     os.environ.update(request["env"])
     if not any(argument.startswith("--ray-client-server-port") for argument in sys.argv):
-        # Without the option, a head node with grpc starts the server for Ray Client at port 10001, and before
-        # Ray 2.56 fails on IPv6. No option turns the server off.
+        # Without the option, a head node with grpc starts the server for Ray Client at port 10001: a process
+        # and a port that no trainer needs. No option turns it off.
         scripts.get_ray_client_dependency_error = lambda: "disabled by slurmray"
     if "--head" in sys.argv:
         port = next(argument.partition("=")[2] for argument in sys.argv if argument.startswith("--port="))

@@ -30,7 +30,7 @@ def test_options_that_only_the_head_node_gets() -> None:
     assert f"--port={PORTS[port_places.GCS]}" in head
     assert "--head" not in worker
     assert "--address=10.0.0.4:20001" in worker
-    only_head = ("--port", "--dashboard-port", "--ray-client-server-port")
+    only_head = ("--port", "--dashboard-port")
     assert not [option for option in worker if option.startswith(only_head)]
     for argv in (head, worker):
         assert {
@@ -79,19 +79,6 @@ def test_ray_before_2_49_has_no_ipv6() -> None:
 )
 def test_ports_of_worker_processes(extra: list[str], has_ports: bool) -> None:
     assert ray_command.has_worker_ports(extra) == has_ports
-
-
-@pytest.mark.parametrize(
-    ("address", "version", "port"),
-    [("fd00::5", (2, 55), []), ("fd00::5", (2, 56), [PORTS[1]]), ("10.0.0.5", OLD, [PORTS[1]])],
-)
-def test_no_ray_client_server_if_it_would_end_the_head_node(
-    address: str, version: tuple[int, int], port: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "grpc")
-    argv = ray_command.start_command("n", address, PORTS, None, version, "/tmp/r", 4, 8, 10**9, None, [])
-    given = [option for option in argv if option.startswith("--ray-client-server-port")]
-    assert given == [f"--ray-client-server-port={number}" for number in port]
 
 
 def test_a_python_without_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
