@@ -13,7 +13,7 @@ demo: install-demo ## run a job on two hosts of a real Slurm, with Podman and Ra
 	$(BIN)/slurmray rehearse examples/hello.yaml --build-image --runtime podman
 
 test: lint images ## run lint, and all tests except those marked `full`
-	$(TESTS) --numprocesses 3 -m "not full and not pyxis"
+	$(TESTS) --numprocesses 4 -m "not full and not pyxis"
 
 test-all: lint images ## run lint and all tests except those marked `pyxis`, and update docs/inside/faults.md
 	$(TESTS) --numprocesses 4 -m "not pyxis"; code=$$?; $(BIN)/python docs/scripts/faults.py; exit $$code

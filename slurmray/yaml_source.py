@@ -119,10 +119,18 @@ _MESSAGES = (
 )
 
 
-def _syntax_error(error: yaml.MarkedYAMLError) -> tuple[Place, str]:
+_NO_SPACE = re.compile(r"[ -]*[A-Za-z_][\w-]*:(?=[^\s/])")  # name:value; http://host is no such pair
+
+
+def _syntax_error(text: str, error: yaml.MarkedYAMLError) -> tuple[Place, str]:
     if "while scanning a quoted" in (error.context or "") and "end of stream" in (error.problem or ""):
         return _place(error.context_mark), "this quote is not closed; close it"
     problem = error.problem or "not YAML"
+    if "mapping values are not allowed" in problem and error.problem_mark and error.problem_mark.line:
+        # YAML takes a line `nodes:2` and the next one for one value, and finds a colon in it.
+        line = error.problem_mark.line
+        if match := _NO_SPACE.match(text.split("\n")[line - 1]):
+            return (line, match.end() + 1), "a space is missing after the colon"
     for pattern, message in _MESSAGES:
         if match := re.search(pattern, problem):
             problem = match.expand(message)
@@ -163,7 +171,7 @@ def read(name: str, text: str, *, is_fast: bool = False) -> Source:
         message = f"the control character {character!r}; leave it out, or escape it in quotes"
         raise SpecError([Problem(source.where(_place_at(text, error.position)), message)]) from None
     except yaml.MarkedYAMLError as error:
-        place, message = _syntax_error(error)
+        place, message = _syntax_error(text, error)
         raise SpecError([Problem(source.where(place), message)]) from None
     except RecursionError:
         raise SpecError([Problem(source.where((1, 1)), "nested too deeply; use fewer levels")]) from None

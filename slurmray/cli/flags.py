@@ -34,13 +34,7 @@ _FLAGS = (
 
 
 # Short forms of sbatch for the options here, except for -o: that is the file to write.
-_SHORT = {
-    **{"--account": "-A", "--begin": "-b", "--clusters": "-M", "--constraint": "-C"},
-    **{"--cpus-per-task": "-c", "--dependency": "-d", "--error": "-e", "--exclude": "-x"},
-    **{"--extra-node-info": "-B", "--hold": "-H", "--job-name": "-J", "--licenses": "-L"},
-    **{"--nodefile": "-F", "--nodelist": "-w", "--nodes": "-N", "--partition": "-p"},
-    **{"--qos": "-q", "--time": "-t"},
-}
+_SHORT = {f"--{name}": f"-{short}" for short, name in syntax.SHORT.items()}
 # Options of sbatch that are something else here, or no text.
 _OTHERS = ("output", "runtime", "extra", "profile")
 PROFILE = "--profile"

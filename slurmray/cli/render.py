@@ -124,6 +124,11 @@ def _render_all(
         by_path[path] = rendered
     if problems:  # first, as they may be words of a command without --
         raise SpecError(problems)
+    if "%" in str(output):  # what sbatch calls --output
+        log = shlex.quote(f"slurm.output={output}")
+        raise UsageError(
+            f"-o {output}: is the script's file here; for that of the job's output use --set {log}"
+        )
     if is_one_file:
         raise UsageError(f"-o {output}: is one file for {len(jobs)} job specs; use {_NAME} in it")
     return by_path

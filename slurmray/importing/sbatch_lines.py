@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterator
 
@@ -10,15 +11,6 @@ from slurmray.importing.options import Option, split_options
 from slurmray.importing.words import Word, constant
 from slurmray.slurm import syntax
 
-# Short options of sbatch (man sbatch).
-_SHORT = {
-    **{"A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint"},
-    **{"c": "cpus-per-task", "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus"},
-    **{"H": "hold", "h": "help", "i": "input", "J": "job-name", "k": "no-kill", "L": "licenses"},
-    **{"M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit", "o": "output"},
-    **{"p": "partition", "Q": "quiet", "q": "qos", "S": "core-spec", "s": "oversubscribe", "t": "time"},
-    **{"u": "usage", "V": "version", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude"},
-}
 _NAMES = (*syntax.OPTIONS, *syntax.RESERVED)
 # Options of RESERVED without a value, or with one only after =.
 _RESERVED_FLAGS = {
@@ -28,7 +20,7 @@ _FLAGS = {
     *(f"--{name}" for name, option in syntax.OPTIONS.items() if option.kind in ("flag", "optional")),
     *(f"--{name}" for name in _RESERVED_FLAGS),
 }
-_SHORT_FLAGS = {f"-{short}" for short, name in _SHORT.items() if f"--{name}" in _FLAGS}
+_SHORT_FLAGS = {f"-{short}" for short, name in syntax.SHORT.items() if f"--{name}" in _FLAGS}
 
 
 def read_directives(text: str, draft: Draft) -> dict[str, str]:
@@ -63,7 +55,9 @@ def _options(words: list[Word], draft: Draft) -> Iterator[Option]:
         options, rest = split_options([_full_name(word) for word in rest], _FLAGS | _SHORT_FLAGS)
         for option in options:
             name = option.name
-            yield option._replace(name=f"--{_SHORT.get(name[1:], name[1:])}" if name[1] != "-" else name)
+            yield option._replace(
+                name=f"--{syntax.SHORT.get(name[1:], name[1:])}" if name[1] != "-" else name
+            )
         if rest:
             text = rest[0].constant or ""
             if text in ("hetjob", "packjob"):
@@ -86,6 +80,7 @@ def _full_name(word: Word) -> Word:
     return constant(f"--{full[0]}" + ("" if value is None else f"={value.constant}"), word.line)
 
 
+_SIMILAR = 0.85  # of difflib
 _DEFAULTS = {"export": "ALL", "input": "/dev/null"}
 # Options that slurmray sets itself, so that nothing is lost: why.
 _NOT_NEEDED = {
@@ -127,7 +122,9 @@ class _Directives:
             self.draft.skip(lines, _NOT_NEEDED.get(name, "the default"))
         elif name in syntax.RESERVED:
             self.draft.look(lines, f"--{name}: {syntax.RESERVED[name]}")
-        elif kind is None:
+        elif kind is None and (similar := difflib.get_close_matches(name, syntax.OPTIONS, 1, _SIMILAR)):
+            self.draft.look(lines, f"sbatch has no --{name}, but --{similar[0]}")
+        elif kind is None:  # of a plugin of the site
             self.draft.add("slurm.extra", f"--{name}" + ("" if value is None else f"={value}"), lines)
         elif value is None and kind not in ("flag", "optional"):
             self.draft.look(lines, f"--{name} without a value")

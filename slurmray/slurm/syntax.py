@@ -180,6 +180,16 @@ RESERVED: dict[str, str] = {
     "wrap": "use run",
 }
 
+# Short options of sbatch (man sbatch).
+SHORT = {
+    **{"A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint"},
+    **{"c": "cpus-per-task", "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus"},
+    **{"H": "hold", "h": "help", "i": "input", "J": "job-name", "k": "no-kill", "L": "licenses"},
+    **{"M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit", "o": "output"},
+    **{"p": "partition", "Q": "quiet", "q": "qos", "S": "core-spec", "s": "oversubscribe", "t": "time"},
+    **{"u": "usage", "V": "version", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude"},
+}
+
 # Options that other parts of the script depend on: only possible as fields, not in slurm.extra.
 FIELDS_ONLY = ("array", "nodes", "cpus-per-task", "gpus-per-node", "gres")
 

@@ -80,6 +80,7 @@ _EXAMPLES = {
     "requeue": "{max: 2}",
     "restart": "{max: 3}",
     "services": "[{name: judge, run: python3 judge.py}]",
+    "slurm": "{nodes: 2}",
     "setup": "module load cuda && . venv/bin/activate",
     "sync": "[train.py]",
     "watch": "{stall: 30m}",

@@ -28,9 +28,10 @@ def test_host_names_resolve_to_all_addresses(addressed_cluster: SlurmCluster) ->
 def test_each_address_family(addressed_cluster: SlurmCluster, folder: Path) -> None:
     jobs = Jobs(addressed_cluster, folder)
     addresses = addressed_cluster.config.addresses
-    job = jobs.run()
-    assert "2 nodes, 0 GPUs, 4 CPUs" in job.log
-    assert re.search(f"head at {V6 if addresses == 'v6' else V4}:[0-9]+,", job.log), job.log
+    if addresses != "both":  # which prefers IPv4, as most tests do
+        job = jobs.run()
+        assert "2 nodes, 0 GPUs, 4 CPUs" in job.log
+        assert re.search(f"head at {V6 if addresses == 'v6' else V4}:[0-9]+,", job.log), job.log
     if addresses == "both":
         proxy = "env: {http_proxy: 'http://127.0.0.1:9'}"
         job = jobs.run(

@@ -55,6 +55,7 @@ def exported(variables: dict[str, str]) -> list[str]:
     return ["--export=" + ",".join(["ALL", *(f"{name}={value}" for name, value in variables.items())])]
 
 
+@pytest.mark.full
 def test_variables_of_a_login_session_on_another_host(jobs: Jobs) -> None:
     wait = "echo started; until [[ -e go ]]; do sleep 0.1; done; cat from-host"
     services = [

@@ -283,6 +283,7 @@ report(log_tail(executor(nodes=2).submit(kill)))
 
 
 @ALL
+@pytest.mark.full
 def test_cancel(program: Program) -> None:
     results = program.run("""
 def forever():

@@ -253,7 +253,7 @@ def test_a_rehearsal_of_mcp_leaves_nothing(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(folder)
     server = RawClient()
     try:
-        spec = "slurm: {nodes: 2}\nrun: [sleep, '600']\n"
+        spec = "slurm: {nodes: 1}\nrun: [sleep, '600']\n"
         server.call(1, "rehearse", text=spec, build_image=True)
         wait_until(lambda: "trainer: sleep" in log(), log)
         started = descendants(server.process.pid)

@@ -374,6 +374,8 @@ def test_mistakes_in_several_job_specs() -> None:
         done = run("render", "c.yaml", "e.yaml", "-o", output)
         line = f"-o {output}: is one file for 2 job specs; use {{name}} in it\n"
         assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+    done = run("render", "c.yaml", "-o", "logs/%j.out")
+    assert (done.returncode, "--set slurm.output=logs/%j.out\n" in done.stderr) == (2, True), done.stderr
     done = run("render", "-o", "x.sh", "python3", "train.py")  # a forgotten --
     assert [line.rpartition(": ")[2] for line in done.stderr.splitlines()] == ["-- python3", "-- train.py"]
     Path("e.sh").write_text("mine")

@@ -68,6 +68,7 @@ def test_lines_after_the_first_command_are_comments() -> None:
         (["-N 2", "--gpus=a100:16"], {"slurm": {"nodes": "2", "gpus_per_node": "a100:8"}}),
         (["--ntasks-per-node=4 --gpus-per-task=2"], {"slurm": {"gpus_per_node": "8"}}),
         (["--new-option=3 --new-flag=x"], {"slurm": {"extra": ["--new-option=3", "--new-flag=x"]}}),
+        (["--container-image=x"], {"slurm": {"extra": ["--container-image=x"]}}),
     ],
 )
 def test_options_that_are_other_fields(lines: list[str], expected: dict[str, Any]) -> None:
@@ -87,7 +88,7 @@ def test_options_that_are_other_fields(lines: list[str], expected: dict[str, Any
             "--ntasks-per-node=8",
             "-p 'gpu",
         ),
-        *("-p { partition }", "--signal=B:USR9@1", "--container=x", "--array"),
+        *("-p { partition }", "--signal=B:USR9@1", "--container=x", "--array", "--gpu-per-node=8"),
     ],
 )
 def test_what_only_the_user_can_judge(line: str) -> None:

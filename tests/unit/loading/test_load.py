@@ -145,7 +145,7 @@ def test_a_block_of_bash() -> None:
         ("slurm: {nodes: 2-4}", "1:16: slurm.nodes: expected one number, because scripts are for a fixed number of nodes, got '2-4'"),
         ("slurm: {hold: maybe}", "1:15: slurm.hold: expected true or false, got 'maybe'"),
         ("slurm: {mem: [1]}", "1:14: slurm.mem: expected text, got a list"),
-        ("slurm: [nodes]", "1:8: slurm: expected `name: value` pairs, got a list"),
+        ("slurm: [nodes]", "1:8: slurm: expected `name: value` pairs, got a list, e.g. slurm: {nodes: 2}"),
         ("container: {args: --rm}", "1:19: container.args: expected a list, got '--rm'"),
         ("container: {args: [a, {b: c}]}", "1:23: container.args, item 2: expected text, got a mapping"),
         ("container: {args: [~]}", "1:20: container.args, item 1: expected text, got null"),
@@ -222,6 +222,8 @@ def test_a_block_of_bash() -> None:
         ("slurm: {gpus_per_node: 8, gres: gpu:8}", "1:8: slurm: gpus_per_node and gres both request GPUs; use one of them"),
         # syntax
         ("a:\n\tb: 1", "2:1: a tab; indent with spaces"),
+        ("slurm:\n  nodes:2\n  time: 1h", "2:9: a space is missing after the colon"),
+        ("image: a\n  b: c", "2:4: unexpected colon: correct the indentation, or quote the value"),
         ("a: b: c", "1:5: unexpected colon: correct the indentation, or quote the value"),
         ("a: 'x\nb: 2\n", "1:4: this quote is not closed; close it"),
         ("a: [1, 2\n", "2:1: a bracket before this is not closed; close it"),
@@ -492,7 +494,7 @@ def test_settings_where_the_file_is_wrong() -> None:
         "--mount: container.mounts: expected a list, got 'x'",
     ]
     assert mistakes("slurm: [x]\nname: x", ("--nodes", "2"), ("name.x", "y")) == [
-        "job.yaml:1:8: slurm: expected `name: value` pairs, got a list",
+        "job.yaml:1:8: slurm: expected `name: value` pairs, got a list, e.g. slurm: {nodes: 2}",
         "--nodes: slurm: expected `name: value` pairs, got a list",
         "--set name.x: name: expected `name: value` pairs, got 'x'",
     ]
