@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from slurmray import files, local_commands
+from slurmray.agent.inherited import COMMAND_OPTIONS
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm.environment import clean_environment
 
@@ -25,6 +26,8 @@ _SSH_FAILED = 255  # ssh's own exit code
 # print does not reach the output: 3 and 4 are its standard output and error.
 _LOGIN_SHELL = "exec bash -l {} 3>&1 4>&2 >/dev/null 2>&1"
 _RESTORE_OUTPUT = "exec >&3 2>&4 3>&- 4>&-"
+# As clean_environment does here: a startup file may set them. Without a `!`, which csh would replace.
+_UNSET_OPTIONS = f"unset $({'; '.join(f'compgen -v {prefix}' for prefix in COMMAND_OPTIONS)})"
 # usage: START LAST LIMIT FILE... It does what files.read_own does: for each file it prints the number of
 # bytes and the bytes, or `-` and why not. The file is opened once, as it may be replaced meanwhile, and bash
 # looks at the open file where a condition has the name /dev/fd/3.
@@ -338,7 +341,7 @@ def _login_shell_command(argv: Iterable[str], mark: str = "") -> str:
 
     mark: printed before.
     """
-    inner = shlex.join(["-c", f'{_RESTORE_OUTPUT}; printf %s {mark}; exec "$@"', "bash"])
+    inner = shlex.join(["-c", f'{_UNSET_OPTIONS}; {_RESTORE_OUTPUT}; printf %s {mark}; exec "$@"', "bash"])
     return shlex.join(["sh", "-c", _LOGIN_SHELL.format(f'{inner} "$@"'), "sh", *argv])
 
 
@@ -360,6 +363,7 @@ def _script(
         "slurmray_command() {",
         *body,
         "}",
+        _UNSET_OPTIONS,
         _RESTORE_OUTPUT,
         f"printf %s {mark}; printf %s {mark} >&2",
         "slurmray_command",

@@ -93,6 +93,10 @@ class Head:
             context.is_head and context.is_ready and self.are_stages_done()
         ):
             return
+        if any(check.is_alive() for check in context.connection_checks):
+            # A spare node can only take a worker's place before the trainer starts.
+            self._wait(self.start_trainer_if_ready)
+            return
         self._is_trainer_announced = True
         context.send({"type": "trainer", "command": self.trainer.shown_command()})
         self._wait(self._check_reader)

@@ -8,6 +8,7 @@ from . import process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import threading
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from ..wire import messages
@@ -60,6 +61,7 @@ class NodeContext:
         self.interfaces: "List[Tuple[str, Address]]" = []  # as returned by network.local_addresses()
         self.ports: "List[int]" = []
         self.gcs = ""  # `host:port` of the GCS
+        self.connection_checks: "List[threading.Thread]" = []  # until each ends, it may send a finding
         self.burn_in_port = 0  # of PyTorch's store on the head node
         self.is_replacement = False  # it was a spare node, and takes the place of a lost one
         self.is_ready = False  # the cluster is ready, with this node in it

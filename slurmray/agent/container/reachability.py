@@ -23,7 +23,10 @@ ACCEPT_TIMEOUT = 60.0  # seconds that a worker waits for the head node's connect
 
 
 def check_reachable(targets: "Sequence[Target]", context: "NodeContext") -> None:
-    """Connect to each target in a thread, and send a finding for each node with one that fails."""
+    """Connect to each target in a thread, and send a finding for each node with one that fails.
+
+    The thread is added to context.connection_checks.
+    """
 
     def connect() -> None:
         unreachable: "Dict[str, Target]" = {}
@@ -35,7 +38,9 @@ def check_reachable(targets: "Sequence[Target]", context: "NodeContext") -> None
             worker = name if context.is_head else context.name
             context.finding("preflight", "connection", found, "a connection", fix, worker)
 
-    threading.Thread(target=connect, daemon=True).start()
+    thread = threading.Thread(target=connect, daemon=True)
+    context.connection_checks.append(thread)
+    thread.start()
 
 
 def find_unreachable(targets: "Sequence[Target]", timeout: float = CONNECT_TIMEOUT) -> "List[Target]":

@@ -98,6 +98,7 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
         "started": started,
         "env": variables,
         "done_before": [],
+        "stalls": 0,
         "commit": "",
     }
 

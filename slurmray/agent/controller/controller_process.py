@@ -59,7 +59,7 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
             if not healthy.restart(run.controller, outcome, time.monotonic()):
                 break
             job = _next_start(job, healthy, run, outcome, log)
-            _await_slurmctld(requests, turns, log)
+            _await_slurmctld(requests, turns, log, files, job["run_dir"])
         if healthy.refusal:
             log.write("not started again: " + healthy.refusal)
         state, record, bad = run.controller.state, parts[0].record, healthy.bad
@@ -100,12 +100,18 @@ def _open_webhook(settings: "Settings", log: job_log.JobLog) -> "Optional[Webhoo
     return notices.open_webhook(settings["notify"], settings["env_from_submitter"], os.environ, log)
 
 
-def _await_slurmctld(requests: Requests, turns: loop.Loop, log: job_log.JobLog) -> None:
-    """Wait until slurmctld can start a step: srun tries for seconds only, and a job that runs has time."""
+def _await_slurmctld(
+    requests: Requests, turns: loop.Loop, log: job_log.JobLog, files: background_io.CallQueue, run_dir: str
+) -> None:
+    """Wait until slurmctld can start a step: srun tries for seconds only, and a job that runs has time.
+
+    Without heartbeats a worker that was cut off would end the job meanwhile.
+    """
     due, is_told = time.monotonic() + SLURMCTLD_WAIT, False
     while command_runner.run_slurm(["scontrol", "ping"], 10).code and time.monotonic() < due:
         if requests.is_end_requested:
             return
+        files.submit(lambda: run_directory.write_heartbeat(run_dir))
         if not is_told:
             log.write("slurmctld does not answer; the next start waits for it")
             is_told = True
@@ -113,7 +119,7 @@ def _await_slurmctld(requests: Requests, turns: loop.Loop, log: job_log.JobLog) 
 
 
 def _run_epilogue(argv: "List[str]", run_dir: str) -> None:
-    """Run the site's commands. Without heartbeats a worker that was cut off would end the job meanwhile."""
+    """Run the site's commands, with heartbeats as in _await_slurmctld."""
     files = background_io.CallQueue()
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     while process.poll() is None:

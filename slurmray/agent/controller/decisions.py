@@ -95,7 +95,7 @@ class Controller:
         self.bring_up = BringUp(log, len(self.nodes))
         self.stages = StageProgress(log, settings, job["nodes"])
         self.usage = Usage(settings["watch"]["interval"])
-        self.stall = StallWatch(settings["watch"], job["run_dir"], log, actions)
+        self.stall = StallWatch(settings["watch"], job, log, actions)
         self.is_step_over = False
         self.not_ready: "List[Tuple[str, str]]" = []  # (node, why)
         self._heartbeat = heartbeat.Timer()
@@ -172,6 +172,8 @@ class Controller:
         refusal = self.state.refusal(node, kind)
         if self.state.is_ending and (refusal or kind not in state.WHILE_ENDING):
             return
+        if kind == "heartbeat" and self.nodes[node].end == state.GONE:
+            return  # the agent sends them until its input is closed
         if refusal:
             self._log_ignored(node, "the message " + refusal)
             return
@@ -305,18 +307,23 @@ class Controller:
 
     def _stop_before_restart(self, now: float) -> None:
         """Give the trainer time for its end where another node was lost and it is to start again."""
-        failure, is_training = self.state.failure, self.state.progress == state.TRAINING
-        if not (failure and is_training):
+        failure = self.state.failure
+        if not failure or not self._may_trainer_end() or self.requests.is_end_requested:
             return
         is_loss = failure.kind in NODE_LOSSES and self.settings["on_node_loss"] == "restart"
-        has_head = self.head not in failure.nodes and not self.nodes[self.head].is_over
-        if has_head and (is_loss or failure.kind == "stalled") and self._stop_until is None:
+        if (is_loss or failure.kind == "stalled") and self._stop_until is None:
             self._is_trainer_stopping = True
             grace = self.settings["restart"]["grace"]
             if is_loss:
                 self.log.event("failure", nodes=failure.nodes, text=str(failure), seconds=grace)
             self.actions.send({"type": "stop_before_restart", "seconds": grace})
             self._stop_until = now + grace + STOP_MARGIN
+
+    def _may_trainer_end(self) -> bool:
+        """Whether the trainer runs, and no failure is of its node."""
+        failure = self.state.failure
+        has_head = not self.nodes[self.head].is_over and not (failure and self.head in failure.nodes)
+        return has_head and self.state.progress == state.TRAINING and self.state.trainer_code is None
 
     def is_over(self, now: float) -> bool:
         """Whether the step can be ended."""
@@ -327,8 +334,8 @@ class Controller:
         # Slurm's signal may have ended other tasks before they became agents: these send nothing.
         if self.requests.is_stopping and self.state.count(state.STARTED) and self._have_started_ones_gone():
             return True
-        is_trainer_awaited = self._is_trainer_stopping and self.state.progress == state.TRAINING
-        has_failed = self.state.failure and not is_trainer_awaited
+        is_trainer_stopping = self._is_trainer_stopping or self.requests.is_end_requested
+        has_failed = self.state.failure and not (is_trainer_stopping and self._may_trainer_end())
         if has_failed and (now >= self._unfit_until or self._have_all_reported()):
             return True
         if self.settings["only_checks"] and self.state.have_all(state.CHECKED):
@@ -578,13 +585,17 @@ class Controller:
         if not message["lost"]:
             return
         self.nodes[node].has_finding = True  # no later start uses it
-        restart_codes = [*self.settings["restart"]["exit_codes"], self.settings["requeue"]["exit_code"]]
         if node in self.job["spares"]:
             self._leave_out([node], "set_aside", message["lost"])
-        elif self.state.trainer_code in restart_codes:
+        elif self._has_requested_start() or self.nodes[node].is_left_out:
             self.log.write("%s: %s" % (node, message["lost"]))
         elif not self.state.failure:
             self.state.failure = Failure([node], "node_lost", message["lost"])
+
+    def _has_requested_start(self) -> bool:
+        """Whether the trainer exited with a code for which it is to be started again."""
+        codes = [*self.settings["restart"]["exit_codes"], self.settings["requeue"]["exit_code"]]
+        return bool(self.state.trainer_code) and self.state.trainer_code in codes
 
     def _on_stop_requested(self, _node: str, _message: "messages.StopRequested", _now: float) -> None:
         self.requests.is_stopping = True  # a preemption with GraceTime signals only the steps
@@ -690,11 +701,17 @@ class Controller:
         is_unprepared = is_unprepared or (kind == "bring_up" and any(node in self._joining for node in nodes))
         is_loss = kind in (*NODE_LOSSES, *UNFIT) or is_unprepared
         may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained
-        if may_continue and is_loss and self.head not in nodes:
+        may_continue = may_continue and self.head not in nodes
+        has_ended = may_continue and self.state.trainer_code is not None
+        if is_loss and (has_ended or self._has_requested_start()):
+            self.log.write("%s: %s" % (and_names(nodes), text))
+        elif is_loss and may_continue:
             self._leave_out(nodes, "node_loss", text)
             self._replace(nodes)
         elif not self.state.failure:
             self.state.failure = Failure(nodes, kind, text, log)
+            if self.requests.is_end_requested:  # the outcome will be that
+                self.log.write(str(self.state.failure))
 
     def _replace(self, lost: "List[str]") -> None:
         """Let spare nodes join Ray in place of lost ones, while the trainer runs."""

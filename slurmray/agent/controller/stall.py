@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ..job_log import JobLog
     from ..wire import messages
-    from ..wire.settings import Watch
+    from ..wire.settings import Job, Watch
     from .decisions import Actions
 
 # CPUs of a node that are busy where it compiles, loads or writes. Ray itself needs less.
@@ -29,15 +29,14 @@ FEW = 3  # processes that are named
 class StallWatch:
     """Decides whether the trainer is stalled, from samples, output and progress file.
 
-    run_dir: where the evidence is, for the log. Times are seconds.
+    job: its run directory gets the evidence, and it counts the stalls of all starts. Times are seconds.
     """
 
-    def __init__(self, watch: "Watch", run_dir: str, log: "JobLog", actions: "Actions") -> None:
+    def __init__(self, watch: "Watch", job: "Job", log: "JobLog", actions: "Actions") -> None:
         self._watch = watch
-        self._run_dir = run_dir
+        self._job = job
         self._log = log
         self._actions = actions
-        self._number = 0  # of stalls so far
         self._since: "Optional[float]" = None  # when something last moved; None: no trainer runs
         self._progress_since = 0.0
         self._progress_seen = float("-inf")  # when its file system last answered
@@ -87,7 +86,7 @@ class StallWatch:
 
     def on_stacks(self, node: str, message: "messages.Stacks") -> None:
         """Note where processes of a node are."""
-        if self._text and message["number"] == self._number:
+        if self._text and message["number"] == self._job["stalls"]:
             self._stacks += [(node, process, place) for process, place in message["rows"]]
             if message["is_complete"]:
                 self._complete.append(node)
@@ -102,16 +101,17 @@ class StallWatch:
         if not self._text:
             self._text = self._find(now)
             if self._text:
-                self._number += 1
+                self._job["stalls"] += 1
                 self._stacks, self._complete = [], []
                 self._due = now + EVIDENCE_WAIT
-                self._actions.send({"type": "collect_evidence", "number": self._number})
+                self._actions.send({"type": "collect_evidence", "number": self._job["stalls"]})
             return ""
         if now < self._due and len(set(self._complete)) < nodes:
             return ""
         text, self._text = "; ".join(filter(None, [self._text, describe_stacks(self._stacks)])), ""
-        folder = os.path.join(self._run_dir, "logs", "stall-%d" % self._number)
-        self._log.event("stall", number=self._number, text=text, folder=folder)
+        number = self._job["stalls"]
+        folder = os.path.join(self._job["run_dir"], "logs", "stall-%d" % number)
+        self._log.event("stall", number=number, text=text, folder=folder)
         self.begin(now)
         return text
 

@@ -38,7 +38,11 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
         if time.monotonic() > due:
             return  # only this node was cut off: the controller knows what becomes of the job
         heartbeats = _read_heartbeats(job)  # it may run without a network, and cannot tell Slurm of its end
-    time.sleep(SUCCESSOR_WAIT * others.index(name))  # earlier ones may be lost, too
+    if others.index(name):
+        time.sleep(SUCCESSOR_WAIT * others.index(name))  # earlier ones may be lost, too
+        heartbeats += _read_heartbeats(job)
+        if len(set(heartbeats)) > 1:
+            return  # the controller runs
     if not _is_job_running(job):
         return  # or this node cannot ask, as it is cut off
     if not heartbeats and does_head_answer():

@@ -200,4 +200,5 @@ if TYPE_CHECKING:
         started: float  # time.time() when the batch script began
         env: Dict[str, str]  # variables in `env_from_submitter`, and the sweep's parameters
         done_before: List[str]  # prepare steps completed in earlier attempts, not to be repeated
+        stalls: int  # of the trainer so far, in this attempt
         commit: str  # of the folder checks.same_commit on the head node

@@ -250,6 +250,7 @@ JOB: dict[str, Any] = {
     "started": 0.0,
     "env": {},
     "done_before": [],
+    "stalls": 0,
     "commit": "",
 }
 

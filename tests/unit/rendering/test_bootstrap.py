@@ -1,5 +1,6 @@
 """From the script to a running agent, with a small agent instead of the real one."""
 
+import functools
 import json
 import os
 import random
@@ -59,6 +60,7 @@ SMALL_AGENT = LOADER + textwrap.dedent("""\
     """)
 
 
+@functools.cache
 def find_pythons() -> dict[str, str]:
     """Return Python version -> path, from PATH and pyenv. Runs each: a shim of pyenv may lack its version."""
     pythons = {}
@@ -71,7 +73,6 @@ def find_pythons() -> dict[str, str]:
     return pythons
 
 
-PYTHONS = find_pythons()
 SYSTEM_PYTHON = f'exec {sys.executable} "$@"'
 every_python = pytest.mark.parametrize("version", VERSIONS)
 
@@ -97,9 +98,9 @@ def programs(folder: Path, **scripts: str) -> Path:
 
 
 def python(version: str) -> str:
-    if version not in PYTHONS:
+    if version not in find_pythons():
         pytest.skip(f"there is no Python {version} here")
-    return f'exec {PYTHONS[version]} "$@"'
+    return f'exec {find_pythons()[version]} "$@"'
 
 
 def environment(path: Path, **more: str) -> dict[str, str]:
@@ -167,7 +168,7 @@ def test_every_python_compiles_the_agent(version: str) -> None:
         "for name, text in split_sections(AGENT).items(): compile(text, name, 'exec')"
     )
     given = f"{(Path(parts.__file__).parent / 'loader.py').read_text()}\nAGENT = {agent_text()!r}\n"
-    subprocess.run([PYTHONS[version], "-I", "-c", program], input=given.encode(), check=True)
+    subprocess.run([find_pythons()[version], "-I", "-c", program], input=given.encode(), check=True)
 
 
 def test_modules_of_the_controller_are_imported_by_no_other_module() -> None:
@@ -186,7 +187,7 @@ def test_modules_of_the_controller_are_imported_by_no_other_module() -> None:
 
 
 def test_input_that_ends_too_early(tmp_path: Path) -> None:
-    version = min(PYTHONS, key=VERSIONS.index)
+    version = min(find_pythons(), key=VERSIONS.index)
     path = programs(tmp_path / "bin", python3=python(version))
     text = small_script(tmp_path).read_text()
     argv = ["bash", "-c", parts.read_story(text), "slurmray", "start_node"]
@@ -240,9 +241,9 @@ def copied(python: str, folder: Path) -> str:
 
 
 def test_python_that_setup_provides(bash: str, tmp_path: Path) -> None:
-    version = min(PYTHONS, key=VERSIONS.index)
+    version = min(find_pythons(), key=VERSIONS.index)
     path = programs(tmp_path / "bin", python3=OLD, scontrol=SCONTROL)
-    modules = programs(tmp_path / "modules", python3=copied(PYTHONS[version], tmp_path))
+    modules = programs(tmp_path / "modules", python3=copied(find_pythons()[version], tmp_path))
     setup = f'false\necho "$NOT_SET"\nexport MADE_BY_SETUP="it\'s \\"so\\""\nPATH={modules}:$PATH\n'
     setup += f"for pid in $$ $PPID; do /bin/cat /proc/$pid/cmdline; done >>{tmp_path}/shown; true hunter2\n"
     file = small_script(tmp_path, setup)

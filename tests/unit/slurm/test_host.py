@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
@@ -42,6 +43,17 @@ def test_a_command_with_its_own_input(host: SshHost) -> None:
     process = host.start(["sh", "-c", 'cat; printf "%s|" "$1" "$V"', "sh", HOSTILE], {"V": HOSTILE})
     out, _ = process.communicate(b"\0data")
     assert out == b"\0data" + f"{HOSTILE}|{HOSTILE}|".encode()
+
+
+def test_options_of_slurm_s_commands_from_startup_files(host: SshHost, tmp_path: Path) -> None:
+    """SQUEUE_PARTITION would hide jobs, so that `slurmray clean` takes one that runs for an ended one."""
+    with (tmp_path / "home/.profile").open("a") as profile:
+        profile.write("export SQUEUE_PARTITION=debug SCANCEL_INTERACTIVE=1 SCONTROL_ALL=1 SLURM_CONF=/a\n")
+    kept = "PATH", "SLURM_CONF"
+    assert [name for name in kept if f"\n{name}=" in f"\n{host.run(['env']).stdout}"] == list(kept)
+    assert not re.findall("SQUEUE|SCANCEL|SCONTROL", host.run(["env"]).stdout)
+    out, _ = host.start(["env"], {}).communicate()
+    assert not re.findall(b"SQUEUE|SCANCEL|SCONTROL", out)
 
 
 def test_what_is_not_there(host: SshHost, tmp_path: Path) -> None:

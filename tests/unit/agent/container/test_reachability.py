@@ -21,7 +21,8 @@ def test_nodes_that_cannot_be_reached() -> None:
         two.close()
         targets = [("n1", "127.0.0.1", open_port), ("n2", "127.0.0.1", closed_port), ("n3", "fd00::9", 1)]
         assert reachability.find_unreachable(targets, 2) == targets[1:]
-        context: Any = SimpleNamespace(is_head=True, name="n0", finding=lambda *row: findings.put(row))
+        context: Any = SimpleNamespace(is_head=True, name="n0", connection_checks=[])
+        context.finding = lambda *row: findings.put(row)
         again = ("n2", "127.0.0.1", 1)  # one finding for both ports of n2
         reachability.check_reachable([*targets[:2], again], context)
         finding = findings.get(timeout=20)

@@ -535,12 +535,18 @@ def test_settings_of_a_start_on_fewer_nodes() -> None:
 
 def test_a_restart_while_slurmctld_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "is-down").touch()
-    answers = 'if [ "$1" = ping ] && [ -e is-down ]; then rm is-down; exit 1; fi\n'
+    answers = """
+    if [ "$1" = ping ]; then
+        if [ -e is-down ]; then rm is-down; rm -f */*/heartbeat; exit 1; fi
+        [ -e seen ] || ls */*/heartbeat >seen
+    fi
+    """
     job = Job(tmp_path, "5", restart={"exit_codes": [5], "max": 1}, answers=answers)
     code, log = job.wait()
     assert code == 5, log
     assert log.count("] slurmctld does not answer; the next start waits for it\n") == 1, log
     assert log.count("] trainer: ") == 2, log
+    assert "heartbeat" in (tmp_path / "seen").read_text(), "or a worker that was cut off ends the job"
 
 
 def test_tasks_are_in_slurm_s_order(monkeypatch: pytest.MonkeyPatch) -> None:

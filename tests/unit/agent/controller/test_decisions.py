@@ -145,6 +145,87 @@ def test_a_trainer_that_asks_for_another_start_because_of_a_lost_gpu(wish: dict[
     assert all(node.has_finding for node in cluster.controller.nodes.values())
 
 
+@pytest.mark.parametrize("wish", [{"restart": RESTART}, {"requeue": {"max": 0, "exit_code": 1}}])
+@pytest.mark.parametrize("is_host", [True, False])
+def test_a_trainer_that_asks_for_another_start_because_of_a_lost_node(
+    wish: dict[str, Any], is_host: bool
+) -> None:
+    """It notices the loss first."""
+    cluster = Cluster(**wish)
+    cluster.train()
+    cluster.lost = {"node3"} if is_host else set()
+    cluster.wait(2)
+    cluster.receive("node1", "exit", code=1)
+    for node in ("node1", "node2"):
+        cluster.receive(node, "healthy")
+    cluster.receive("node3", "failed", kind="ray", message="ray start exited with 1")
+    assert cluster.wait(60)
+    assert (cluster.end().code, cluster.end().source) == (1, "trainer")
+    assert [line for line in cluster.log.lines if line.startswith("node3: ")], "what was found is logged"
+
+
+def test_a_trainer_that_ends_because_of_a_node_that_is_noticed_later() -> None:
+    """With on_node_loss: continue, no spare node joins for a trainer that has ended."""
+    cluster = Cluster(spares=1, on_node_loss="continue")
+    cluster.train()
+    cluster.lost = {"node3"}
+    cluster.wait(4)
+    cluster.receive("node1", "exit", code=1)
+    for node in ("node1", "node2", "node4"):
+        cluster.receive(node, "healthy")
+    assert cluster.wait(60)
+    assert cluster.end().code == 1
+    assert "replace" not in cluster.types()
+    assert not [name for name, _ in cluster.log.events if name in ("node_loss", "replacement")]
+    assert [line for line in cluster.log.lines if line.startswith("node3: no heartbeat for 25 s")]
+
+
+def test_a_gpu_of_a_node_that_takes_no_part_any_more() -> None:
+    cluster = with_gpus(on_node_loss="continue")
+    cluster.controller.state.leave_out("node3")
+    for node, lost in (("node1", ""), ("node2", ""), ("node3", "lost GPU-3f: it is gone")):
+        cluster.receive(node, "gpus", lost=lost)
+    assert cluster.wait(20)
+    assert (cluster.end().code, cluster.end().source) == (1, "trainer")
+
+
+def test_heartbeats_of_a_node_that_is_gone() -> None:
+    """Its agent sends them until its input is closed."""
+    cluster = Cluster(on_node_loss="continue")
+    cluster.train()
+    cluster.receive("node3", "failed", kind="ray", message="ray start exited with 1")
+    cluster.receive("node3", "gone")
+    cluster.wait(20)
+    assert not [line for line in cluster.log.lines if "ignored" in line]
+
+
+@pytest.mark.parametrize("mode", ["fail", "restart"])
+@pytest.mark.parametrize("request_", ["is_stopping", "is_time_up"])
+def test_a_node_that_is_lost_while_the_trainer_saves(mode: str, request_: str) -> None:
+    """The trainer keeps its grace period: 10 s after scancel, 45 s before the time limit."""
+    cluster = Cluster(spares=1, on_node_loss=mode)
+    cluster.train()
+    setattr(cluster.controller.requests, request_, True)
+    cluster.wait(2)
+    cluster.receive("node3", "failed", kind="ray", message="ray start exited with 1")
+    cluster.receive("node3", "gone")
+    assert not cluster.wait(7)
+    assert "stop_before_restart" not in cluster.types()
+    assert "node3: ray start exited with 1" in cluster.log.lines
+    cluster.receive("node1", "exit", code=1)
+    assert cluster.wait(1)
+    assert cluster.end().code == (72 if request_ == "is_time_up" else 143)
+
+
+def test_the_head_node_is_lost_while_the_trainer_saves() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.controller.requests.is_stopping = True
+    cluster.wait(1)
+    cluster.receive("node1", "failed", kind="ray", message="ray start exited with 1")
+    assert cluster.wait(2), "its trainer is over"
+
+
 def test_an_answer_about_gpus_that_does_not_come() -> None:
     cluster = with_gpus()
     assert not cluster.wait(10)

@@ -51,6 +51,16 @@ def stalls(cluster: Cluster) -> list[dict[str, Any]]:
     return [fields for name, fields in cluster.log.events if name == "stall"]
 
 
+def test_stalls_of_several_starts_have_their_own_folders() -> None:
+    first, second = train(), train()
+    second.controller.job.update(first.controller.job)  # of the same attempt
+    for cluster in (first, second):
+        second.controller.job["stalls"] = first.controller.job["stalls"]
+        assert watch(cluster, 60, lambda *_: IDLE)
+    asked = [m for cluster in (first, second) for m in cluster.sent if m["type"] == "collect_evidence"]
+    assert [message["number"] for message in asked] == [1, 2]
+
+
 def test_a_log_whose_file_system_stalls() -> None:
     """The trainer may wait for it, too; once it answers, the count begins again."""
     cluster = train()

@@ -133,6 +133,7 @@ class NodeProcess:
             "started": time.time(),
             "env": {},
             "done_before": [],
+            "stalls": 0,
             "commit": "",
         }
         self.send("job", job=job)
