@@ -228,7 +228,7 @@ def main() -> None:
     exit_at_sigterm()
     require("podman", own_slurm=True, builds=True)
     cache = cache_folder()
-    store = stores.podman_store(cache, ray_image.archive(cache, DEFAULT_IMAGE, log), log)
+    store = stores.load("podman", cache, ray_image.archive(cache, DEFAULT_IMAGE, log), log)
     nodes = tuple(f"node{index}" for index in range(1, max(options.hosts) + 1))
     results: dict[tuple[str, int], list[Measured]] = {}
     with tempfile.TemporaryDirectory(prefix="slurmray-bench-") as folder:

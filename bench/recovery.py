@@ -182,7 +182,7 @@ def cause(cluster: SlurmCluster, failure: str, host: str) -> None:
 def podman_store() -> Path:
     """The image store of hosts with Podman."""
     folder = cache_folder()
-    return stores.podman_store(folder, ray_image.archive(folder, DEFAULT_IMAGE, log), log)
+    return stores.load("podman", folder, ray_image.archive(folder, DEFAULT_IMAGE, log), log)
 
 
 def make_layout(folder: Path, hosts: int) -> Layout:

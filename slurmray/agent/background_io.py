@@ -55,13 +55,9 @@ class PipeWriter:
         """Queue data for writing."""
         self._calls.submit(lambda: write_all(self._descriptor, data))
 
-    def close(self) -> None:
-        """Close the descriptor after the queued data is written. Nothing may be sent afterwards."""
+    def close(self, seconds: float = 0.0) -> None:
+        """Close the descriptor after the queued data is written; wait for that, but at most `seconds`."""
         self._calls.submit(lambda: os.close(self._descriptor))
-        self._calls.finish(0)
-
-    def join(self, seconds: float) -> None:
-        """Wait until the descriptor is closed, but at most `seconds`."""
         self._calls.finish(seconds)
 
 

@@ -115,11 +115,9 @@ def _dismiss(guard: "IO[bytes]", process: "subprocess.Popen[bytes]") -> None:
         pass  # somebody killed it
 
 
-def run_slurm(
-    argv: "List[str]", timeout: float, env: "Mapping[str, str]" = os.environ, is_logged: bool = False
-) -> Result:
+def run_slurm(argv: "List[str]", timeout: float, is_logged: bool = False) -> Result:
     """Run a command of Slurm without the options that variables give it: see run."""
-    return run(argv, inherited.drop_command_options(env), timeout, is_logged=is_logged)
+    return run(argv, inherited.drop_command_options(os.environ), timeout, is_logged=is_logged)
 
 
 def active_jobs(jobs: "Iterable[str]", run: "Callable[[List[str]], Result]") -> "Optional[Set[str]]":

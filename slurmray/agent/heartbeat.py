@@ -65,9 +65,6 @@ class Monitor:
         self._answers: "Dict[str, float]" = {}  # node -> when its host last answered
         self._latest: "collections.OrderedDict[str, float]" = collections.OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._latest)
-
     def nodes(self) -> "List[str]":
         """Watched nodes, the one with the oldest message first."""
         return list(self._latest)

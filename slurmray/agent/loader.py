@@ -96,10 +96,6 @@ class SectionFinder:
         """A module's text. linecache calls this, so that tracebacks show source lines."""
         return self.files[str(self._file(fullname))]
 
-    def is_package(self, fullname: str) -> bool:
-        """Whether it is a package."""
-        return str(self._file(fullname)).endswith("__init__.py")
-
     def _file(self, fullname: str) -> "str | None":
         """The section of a module."""
         if fullname.partition(".")[0] != PACKAGE:

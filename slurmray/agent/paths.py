@@ -1,12 +1,13 @@
 """Paths of the job spec on a node, and helpers for files."""
 
 import os
+import stat
 
 from .job_errors import JobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Mapping, Match
+    from typing import List, Mapping, Match, Optional, Tuple
 
     from .wire.settings import Job
 
@@ -98,6 +99,19 @@ def last_lines(path: str, count: int, begin: int = 0) -> "List[str]":
     except OSError:
         return []
     return lines[-count:]
+
+
+def read_begin(path: str, size: int, folder: "Optional[int]" = None) -> "Tuple[bytes, os.stat_result]":
+    """The first bytes of a file, none unless it is a regular one, and its status. OSError, also for a link.
+
+    Others may have made it, so this waits for no FIFO. folder: an open one, in which the path begins.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        status = os.fstat(file)
+        return os.read(file, size) if stat.S_ISREG(status.st_mode) else b"", status
+    finally:
+        os.close(file)
 
 
 def find_program(name: str, folders: str) -> str:

@@ -4,16 +4,9 @@ import json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, cast
+    from typing import Any
 
     from .wire.settings import Settings
-else:
-
-    def cast(kind: object, value: object) -> object:
-        """typing.cast, without the import."""
-        del kind
-        return value
-
 
 SETTINGS_BEGIN = "\n: <<'SETTINGS'\n"
 SETTINGS_END = "\nSETTINGS\n"
@@ -27,7 +20,8 @@ AGENT_END = "\nAGENT\n"
 
 def read_settings(script: str) -> "Settings":
     """The job's settings. ValueError where the script has none or they are not JSON."""
-    return cast("Settings", json.loads(cut_between(script, SETTINGS_BEGIN, SETTINGS_END)))
+    settings: "Settings" = json.loads(cut_between(script, SETTINGS_BEGIN, SETTINGS_END))
+    return settings
 
 
 def read_start_settings(script: str, nodes: int) -> "Settings":

@@ -65,8 +65,8 @@ def rehearse(
         _refuse_more("down", *command)
         session.down()
         return 0
-    options = session.Options(Path.cwd(), build_image, suite, keep)
-    return session.rehearse(_script(job, flags, settings, command), options)
+    script = _script(job, flags, settings, command)
+    return session.rehearse(script, build_image=build_image, suite=suite, keep=keep)
 
 
 def _refuse_more(flag: str, *command: str) -> None:

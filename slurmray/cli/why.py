@@ -294,18 +294,7 @@ def as_dict(answer: Answer) -> dict[str, Any]:
         "findings": list(status.findings),
         "last_lines": {"source": answer.log.source, "lines": answer.log.lines},
         "causes": [
-            {
-                "role": each.role,
-                "name": each.name,
-                "family": each.family,
-                "node": each.node,
-                "rank": each.rank,
-                "hardware": each.hardware,
-                "source": each.source,
-                "evidence": each.evidence,
-                "cause": each.cause,
-                "fix": each.fix,
-            }
+            {name: value for name, value in vars(each).items() if name not in ("is_certain", "file")}
             for each in answer.causes
             if each.source
         ],

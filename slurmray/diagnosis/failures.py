@@ -116,16 +116,12 @@ def last_errors(text: str) -> int:
     plain = 0
     while end > 0 and plain < _PLAIN:
         begin = text.rfind("\n", 0, end) + 1
-        line = without_prefix(text[begin : min(end, begin + LONGEST)])
+        line = text[begin : min(end, begin + LONGEST)]
+        line = line[len(prefix(line)) :]
         is_error = _ABOUT_ERROR.search(line) and not _PROGRESS.search(line) and not _COUNT.search(line)
         plain = 0 if is_error else plain + 1
         end = begin - 1
     return end + 1
-
-
-def without_prefix(line: str) -> str:
-    """Return a line without what Ray and PyTorch put in front."""
-    return line[len(prefix(line)) :]
 
 
 def prefix(line: str) -> str:

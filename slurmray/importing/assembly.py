@@ -262,20 +262,15 @@ def _set_trainer(draft: Draft, program: Program) -> None:
         draft.set("preset", preset, lines[:1])
         _leave_out_numbers(draft, program, preset)
     draft.set("run", _command(draft, program), [])
-    draft.became(
-        "run", [line for line in lines if line not in draft.notes or not _is_filled_in(draft, line)], ("run",)
-    )
+    # Without lines that have only arguments that the preset adds.
+    own = [line for line in lines if line not in draft.notes or draft.notes[line].became != ["preset"]]
+    draft.became("run", own, ("run",))
     if program.context.is_conditional:
         draft.look(lines[:1], "in an if; now it always runs")
     if program.context.is_looped and program.context.place != "all":
         draft.look(lines[:1], "in a loop; now it runs once. See slurm.array, and job specs with include")
     if program.context.is_background:
         draft.skip(lines[:1], "the job waits for the trainer")
-
-
-def _is_filled_in(draft: Draft, line: int) -> bool:
-    """Whether a line has only arguments that the preset adds."""
-    return draft.notes[line].became == ["preset"]
 
 
 def _leave_out_numbers(draft: Draft, program: Program, preset: str) -> None:

@@ -188,13 +188,8 @@ def add_driver(data: dict[str, Any], folder: Path, home: Path, bundle: Path, arr
     folders = find_code_folders()
     for entry in (home, *folders):
         if os.pathsep in str(entry):
-            raise SpecError(
-                [
-                    Problem(
-                        str(entry), "PYTHONPATH and mounts cannot have paths with a colon; rename the folder"
-                    )
-                ]
-            )
+            text = "PYTHONPATH and mounts cannot have paths with a colon; rename the folder"
+            raise SpecError([Problem(str(entry), text)])
     path = os.pathsep.join([str(bundle), *map(str, folders), *filter(None, [env.get("PYTHONPATH")])])
     container = data["container"]
     if is_bare(container):

@@ -108,7 +108,7 @@ class PresetContext:
         if number is None and isinstance(value, str) and value != "null" and "$" not in value:
             is_too_large = re.fullmatch("[0-9]{10,}", value)
             expected = "too large, expected" if is_too_large else "expected"
-            self.add_problem_at(at, f"{name} {shown(value)}: {expected} a number of GPUs or nodes")
+            self.add_problem(at, f"{name} {shown(value)}: {expected} a number of GPUs or nodes")
         return number
 
     def override_count(self, key: str, default: int | None = None) -> int | None:
@@ -147,7 +147,7 @@ class PresetContext:
         else:
             cause = f"{', '.join(parts)} reach GPU {highest}"
         fix = f"{self.nodes_fix_for(highest + 1)}, or place them on GPUs 0 to {self.total - 1}"
-        self.add_problem_at(beyond[0][1], f"{cause}, {self.allocation}: {fix}")
+        self.add_problem(beyond[0][1], f"{cause}, {self.allocation}: {fix}")
         return False
 
     def note_idle(self, parts: list[str], used: set[int]) -> None:
@@ -161,18 +161,10 @@ class PresetContext:
         fix = "copy it there from the file that `defaults` names"
         self.notes.append(f"the placement is not checked: {self.preset.config} has no {key}: {fix}")
 
-    def add_problem(self, option: ParsedOption | None, text: str) -> None:
-        """Add a problem with the trainer's command. option: the wrong one; None: one that is missing."""
-        path: Path = ("run", option.index) if option and self.command.is_list else ("run",)
-        self.problems.append(Finding(path, text))
-
-    def add_problem_at(self, at: ParsedOption | Path, text: str) -> None:
-        """Add a problem with the trainer's command or, at a path, with its own file."""
-        if isinstance(at, ParsedOption):
-            self.add_problem(at, text)
+    def add_problem(self, at: ParsedOption | Path | None, text: str) -> None:
+        """Add a problem. at: the wrong option; None: a missing one; or a path in the trainer's own file."""
+        if isinstance(at, tuple):
+            self.problems.append(Finding(at, text, in_config=True))
         else:
-            self.add_config_problem(at, text)
-
-    def add_config_problem(self, path: Path, text: str) -> None:
-        """Add a problem with the trainer's own file."""
-        self.problems.append(Finding(path, text, in_config=True))
+            path: Path = ("run", at.index) if at and self.command.is_list else ("run",)
+            self.problems.append(Finding(path, text))

@@ -97,7 +97,7 @@ def _check_equal(context: PresetContext, key: str, setting: _Setting, expected: 
     if number is None or number == expected:
         return
     fix = context.gpus_fix(number) if key == _GPUS else context.nodes_fix(number)
-    context.add_problem_at(at, f"{key} is {value}, {context.allocation}: write {expected}, or {fix}")
+    context.add_problem(at, f"{key} is {value}, {context.allocation}: write {expected}, or {fix}")
 
 
 def _check_placement(context: PresetContext) -> None:
@@ -112,7 +112,7 @@ def _check_placement(context: PresetContext) -> None:
         try:
             ranks = None if "$" in entry.text else parse_ranks(entry.text, context.total)
         except ValueError as error:
-            context.add_problem_at(entry.at, f"{entry.key}: {error}")
+            context.add_problem(entry.at, f"{entry.key}: {error}")
         else:
             placements.append(_Placement(entry.key, entry.text, entry.at, ranks))
     _check_unique(context, placements)
@@ -156,7 +156,7 @@ def _check_unique(context: PresetContext, placements: list[_Placement]) -> None:
         for name in placement.names:
             if name in names:
                 text = f"{name} is placed twice: leave it out of {placement.key!r}, or of the other"
-                context.add_problem_at(placement.at, text)
+                context.add_problem(placement.at, text)
             names.add(name)
 
 
@@ -167,7 +167,7 @@ def _check_within_nodes(context: PresetContext, placement: _Placement) -> None:
         if across := _find_across_nodes(span, span.size // processes, context.gpus):
             cause = f"a process on GPUs {across} would lie across nodes of {context.gpus}"
             text = f"{placement.key} {placement.text}: {cause}: give it more processes"
-            context.add_problem_at(placement.at, text)
+            context.add_problem(placement.at, text)
             return
 
 
@@ -198,7 +198,7 @@ def _check_language_model(context: PresetContext, by_name: dict[str, _Placement]
     for name in _CONSECUTIVE:
         if name in sets and len(sets[name]) != max(sets[name]) - min(sets[name]) + 1:
             text = f"{name} has GPUs {spans(sets[name])}: RLinf needs them without a gap"
-            context.add_problem_at(by_name[name].at, text)
+            context.add_problem(by_name[name].at, text)
     rollout = by_name["rollout"]
     if rollout.ranks:
         _check_engine(context, rollout, rollout.ranks, is_shared=sets["actor"] == sets["rollout"])
@@ -206,13 +206,13 @@ def _check_language_model(context: PresetContext, by_name: dict[str, _Placement]
         for name in ("inference", "critic_inference"):
             if name in sets:
                 text = "actor and rollout, which share their GPUs, do it themselves: leave it out"
-                context.add_problem_at(by_name[name].at, f"{name}: {text}")
+                context.add_problem(by_name[name].at, f"{name}: {text}")
         return
     for first, second in _EXCLUSIVE:
         if both := sets.get(first, frozenset()) & sets.get(second, frozenset()):
             pair = f"{first} {by_name[first].text} and {second} {by_name[second].text}"
             fix = "let actor and rollout share all of their GPUs, or no component share any"
-            context.add_problem_at(by_name[second].at, f"{pair} both have {spans(both)}: {fix}")
+            context.add_problem(by_name[second].at, f"{pair} both have {spans(both)}: {fix}")
 
 
 def _check_engine(context: PresetContext, rollout: _Placement, ranks: Ranks, is_shared: bool) -> None:
@@ -231,13 +231,13 @@ def _check_engine(context: PresetContext, rollout: _Placement, ranks: Ranks, is_
         size, name = actor, f"{name} and {_ACTOR} {actor}"
     name = f"{rollout.summary}: {name}"
     if size % tensor:
-        context.add_problem_at(rollout.at, f"{name}: the first does not divide the second: choose a divisor")
+        context.add_problem(rollout.at, f"{name}: the first does not divide the second: choose a divisor")
     elif ranks.size % size:
         text = f"engines of {size} do not divide {ranks.size} GPUs: choose a divisor"
-        context.add_problem_at(rollout.at, f"{name}: {text}")
+        context.add_problem(rollout.at, f"{name}: {text}")
     elif across := _find_across_nodes(Span(ranks.gpus[0].first, ranks.last), size, context.gpus):
         text = f"an engine on GPUs {across} would lie across nodes of {context.gpus}"
-        context.add_problem_at(rollout.at, f"{name}: {text}: choose a smaller one, or other GPUs")
+        context.add_problem(rollout.at, f"{name}: {text}: choose a smaller one, or other GPUs")
 
 
 def _read_parallel_size(context: PresetContext, key: str) -> int | None:

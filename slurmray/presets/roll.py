@@ -58,10 +58,10 @@ def advise(context: PresetContext) -> None:
         if any(f"{name}=" in argument for argument in arguments):
             context.problems.append(Finding(("run",), text))
         if name in (context.lookup(("system_envs",)) or ()):
-            context.add_config_problem(("system_envs", name), text)
+            context.add_problem(("system_envs", name), text)
     if "RAY_ADDRESS" in (context.lookup(("system_envs",)) or ()):
         text = "RAY_ADDRESS: slurmray sets it to the job's Ray, which ROLL joins: leave it out"
-        context.add_config_problem(("system_envs", "RAY_ADDRESS"), text)
+        context.add_problem(("system_envs", "RAY_ADDRESS"), text)
     if not context.command.argv:
         return
     if context.config is None:
@@ -79,7 +79,7 @@ def _check_config(context: PresetContext) -> None:
     # Since v0.2 ROLL overwrites it with the number that its driver counts.
     if gpus_per_node is not None and gpus_per_node != context.gpus and not context.preset.since(0, 2):
         fix = f"write {context.gpus}, or {context.gpus_fix(gpus_per_node)}"
-        context.add_config_problem(
+        context.add_problem(
             ("num_gpus_per_node",), f"num_gpus_per_node is {gpus_per_node}, {context.allocation}: {fix}"
         )
     mappings = list(_find_mappings((), context.config.data if context.config else None))
@@ -90,7 +90,7 @@ def _check_config(context: PresetContext) -> None:
         try:
             gpus = _parse_gpus(value)
         except ValueError as error:
-            context.add_config_problem(path, f"{_Worker(path, []).name}: device_mapping {error}")
+            context.add_problem(path, f"{_Worker(path, []).name}: device_mapping {error}")
         else:
             workers += [_Worker(path, gpus)] if gpus else []
     placed = [(worker.summary, len(worker.gpus), max(worker.gpus), worker.path) for worker in workers]
@@ -116,7 +116,7 @@ def _check_divisors(context: PresetContext, worker: _Worker) -> None:
     size = _read_count(context, (*above, "num_gpus_per_worker"))
     if size and len(worker.gpus) % size:
         text = f"processes of {size} GPUs do not divide its {len(worker.gpus)} GPUs: change one of the two"
-        context.add_config_problem((*above, "num_gpus_per_worker"), f"{worker.name}: {text}")
+        context.add_problem((*above, "num_gpus_per_worker"), f"{worker.name}: {text}")
     strategy = (*above, "strategy_args", "strategy_config")
     sizes = {name: _read_count(context, (*strategy, name)) for name in _PARALLEL}
     product, factors = 1, []
@@ -126,7 +126,7 @@ def _check_divisors(context: PresetContext, worker: _Worker) -> None:
             factors.append(f"{name} {size}")
     if len(worker.gpus) % product:
         text = f"{' x '.join(factors)} = {product} does not divide its {len(worker.gpus)} GPUs"
-        context.add_config_problem(worker.path, f"{worker.name}: {text}: change one of the two")
+        context.add_problem(worker.path, f"{worker.name}: {text}: change one of the two")
 
 
 def _read_count(context: PresetContext, path: Path) -> int | None:

@@ -10,8 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from slurmray.errors import RehearsalError
@@ -27,24 +26,12 @@ Log = Callable[[str], None]
 _HOST_FOLDERS = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options of a rehearsal.
-
-    folder: the submit folder. build_image: build an image and use it as the job's. suite: Debian suite with
-    the Slurm and Podman of the hosts; None: those of the machine. keep: leave the cluster running.
-    """
-
-    folder: Path
-    build_image: bool = False
-    suite: str | None = None
-    keep: bool = False
-
-
-def rehearse(script: str, options: Options) -> int:
+def rehearse(script: str, *, build_image: bool, suite: str | None, keep: bool) -> int:
     """Run the script on a cluster of its own; return the job's exit code, 130 if it was interrupted.
 
-    Progress goes to stderr, the job's log to stdout. RehearsalError if the job could not run.
+    build_image: build an image and use it as the job's. suite: Debian suite with the Slurm and Podman of the
+    hosts; None: those of the machine. keep: leave the cluster running. Progress goes to stderr, the job's log
+    to stdout. RehearsalError if the job could not run.
     """
     if _kept():
         raise RehearsalError("a kept cluster is still running: end it with slurmray rehearse --down")
@@ -57,38 +44,32 @@ def rehearse(script: str, options: Options) -> int:
     if not available:
         raise RehearsalError(f"a rehearsal's hosts have no {container.runtimes[0]}: use --runtime podman")
     runtime: Runtime = available[0]
-    if runtime == "none" and options.build_image:
+    if runtime == "none" and build_image:
         raise RehearsalError("runtime none uses no image: remove --build-image")
     if runtime == "docker" and not machine.is_root():
         raise RehearsalError("rehearsing with Docker needs root: use sudo, or --runtime podman")
-    machine.require(runtime, own_slurm=not options.suite, builds=options.build_image or bool(options.suite))
+    machine.require(runtime, own_slurm=not suite, builds=build_image or bool(suite))
     for remark in requirements.remarks:
         log(f"not as on your cluster: {remark}")
     store = None
     if runtime != "none":
-        store = provide.image(container.image, runtime, build=options.build_image, log=log)
-    root = suites.hosts_root(machine.cache_folder(), options.suite, log)
-    layout = Layout(options.folder, runtime, store, root)
+        store = provide.image(container.image, runtime, build=build_image, log=log)
+    root = suites.hosts_root(machine.cache_folder(), suite, log)
+    layout = Layout(Path.cwd(), runtime, store, root)
     layout = _with_mounts(layout, container.sources(Path.home()), log)
     # A job id that is new in this folder: run directories and logs have it in their names.
     first_job = {"FirstJobId": str(int(time.time()) % 10_000_000 + 1)}
     cluster_config = dataclasses.replace(
         requirements.cluster, options={**requirements.cluster.options, **first_job}
     )
-    cluster = SlurmCluster(cluster_config, layout, tethered=not options.keep)
-    with _signals_as_interrupt(), hangs_as_errors():
-        try:
-            cluster.boot()
-            code = _run(cluster, script, requirements, log)
-            if options.keep:
-                cluster.keep()
-                _state_file().write_text(json.dumps(cluster.state()))
-                log("the cluster keeps running: enter it with slurmray rehearse --shell, end it with --down")
-        except BaseException:
-            cluster.down()
-            raise
-        if not options.keep:
-            cluster.down()
+    with _signals_as_interrupt(), hangs_as_errors(), ExitStack() as until_end:
+        cluster = until_end.enter_context(SlurmCluster(cluster_config, layout, tethered=not keep))
+        code = _run(cluster, script, requirements, log)
+        if keep:
+            cluster.keep()
+            _state_file().write_text(json.dumps(cluster.state()))
+            log("the cluster keeps running: enter it with slurmray rehearse --shell, end it with --down")
+            until_end.pop_all()
     return code
 
 

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from slurmray.agent.wire import settings as shape
 
 
-def list_runtimes(spec: JobSpec) -> list[str]:
-    """Return the container runtimes that a node may use, in order of preference."""
-    return list(candidates(spec.container.runtime))
-
-
 def make_settings(plan: Plan, render_again: str, *, only_checks: bool = False) -> shape.Settings:
     """Return the settings of a job's script.
 
@@ -132,7 +127,7 @@ def _container(spec: JobSpec) -> shape.Container:
     container = spec.container
     image, source = convert_image(container)
     return {
-        "runtimes": list_runtimes(spec),
+        "runtimes": list(candidates(container.runtime)),
         "accelerators": _accelerators(spec),
         "command": container.command or "",
         "image": image,

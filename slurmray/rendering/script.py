@@ -16,11 +16,11 @@ from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError
 from slurmray.plan import Plan
 from slurmray.rendering.directives import make_directives
-from slurmray.rendering.job_settings import list_runtimes, make_settings
+from slurmray.rendering.job_settings import make_settings
 from slurmray.rendering.output import HEADER, sha256
 from slurmray.rendering.pretty_json import format_json
 from slurmray.resources import data_folder
-from slurmray.spec.runtimes import RUNTIMES
+from slurmray.spec.runtimes import RUNTIMES, candidates
 
 MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
 # In place of a site's template that is not read.
@@ -53,7 +53,7 @@ def render_script(plan: Plan, command: str = "slurmray render", *, only_checks: 
     spec = plan.spec
     settings = format_json(make_settings(plan, command, only_checks=only_checks))
     template = Path(spec.template) if spec.template else None
-    text = assemble(make_directives(spec), settings, list_runtimes(spec), template)
+    text = assemble(make_directives(spec), settings, candidates(spec.container.runtime), template)
     if (size := len(text.encode())) > MAX_BYTES:
         raise UsageError(
             f"the script would have {size / 1e6:.1f} MB, and sbatch takes at most 4 MB (max_script_size); "

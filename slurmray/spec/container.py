@@ -11,7 +11,7 @@ from slurmray.spec.image_names import ImageName, find_misfit
 from slurmray.spec.mounts import MountField
 from slurmray.spec.runtimes import RUNTIMES, Choice
 from slurmray.spec.slurm_section import Model
-from slurmray.spec.types import AbsolutePath, Count, Line, Text, find_duplicates, pattern, shown
+from slurmray.spec.types import AbsolutePath, Count, Line, Text, find_duplicates, matches, pattern, shown
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
@@ -44,10 +44,11 @@ _USER = "auto|image|[0-9]{1,10}(:[0-9]{1,10})?"
 _SHM_SIZE = "[1-9][0-9]{0,17}[bkmgBKMG]?"
 
 
-def _check_ulimit(limit: str) -> str:
-    if not re.fullmatch(_ULIMIT, limit):
-        raise ValueError(f"expected NAME=SOFT[:HARD], e.g. memlock=-1:-1, got {shown(limit)}")
-    return limit
+_ULIMIT_RULE = matches(_ULIMIT, "expected NAME=SOFT[:HARD], e.g. memlock=-1:-1, got {got}")
+_PYTHON_RULE = matches(
+    _PYTHON, "expected a name, or an absolute path without colons, e.g. /opt/venv/bin/python3, got {got}"
+)
+_USER_RULE = matches(_USER, "expected auto, image, or UID[:GID] in numbers, got {got}")
 
 
 class Build(Model):
@@ -86,7 +87,7 @@ class Container(Model):
     """Build the image on nodes without it, instead of pulling it; it gets the name container.image."""
     archive: Line | None = None
     """Load the image from this tar (of `docker save`) on nodes without it, instead of pulling it."""
-    user: Annotated[Line, pattern(f"^(?:{_USER})$")] = "auto"
+    user: Annotated[Line, _USER_RULE, pattern(f"^(?:{_USER})$")] = "auto"
     """auto: files of the job belong to the submitter. image: USER of the image. Or UID[:GID]."""
     accelerator: Literal["auto", "nvidia", "amd", "none"] = "auto"
     """Vendor of the GPUs; auto: detected on the node; none: no device options, and GPUs are not counted."""
@@ -97,7 +98,7 @@ class Container(Model):
     """
     workdir: AbsolutePath | None = None
     """Working directory in the container. Not set: the submit folder."""
-    python: Annotated[Line, pattern(f"^(?:{_PYTHON})$")] = "python3"
+    python: Annotated[Line, _PYTHON_RULE, pattern(f"^(?:{_PYTHON})$")] = "python3"
     """The Python that has Ray: a path, e.g. `/opt/venv/bin/python3`, or a name that is looked up in PATH.
 
     The folder of a path comes first in the PATH of all commands in the container.
@@ -112,7 +113,7 @@ class Container(Model):
     """Seconds for `setup`."""
     shm_size: Annotated[Line, pattern(f"^{_SHM_SIZE}$")] | None = None
     """Size of /dev/shm, e.g. `64g`. Not set: the size of the node's /dev/shm."""
-    ulimits: list[Annotated[Line, AfterValidator(_check_ulimit), pattern(f"^{_ULIMIT}$")]] = Field(default=[])
+    ulimits: list[Annotated[Line, _ULIMIT_RULE, pattern(f"^{_ULIMIT}$")]] = Field(default=[])
     """Soft and hard limits, e.g. `memlock=-1:-1`."""
     args: list[Text] = Field(default=[])
     """More options of `podman run`, `docker run`, `apptainer exec` or `singularity exec`."""
@@ -126,21 +127,6 @@ class Container(Model):
         if runtime and info.field_name in RUNTIMES[runtime].unsupported:
             instead = _INSTEAD.get(info.field_name or "", "leave it out")
             raise ValueError(f"not supported with runtime {runtime}: {instead}")
-        return value
-
-    @field_validator("python")
-    @classmethod
-    def _check_python(cls, value: str) -> str:
-        if not re.fullmatch(_PYTHON, value):
-            text = "expected a name, or an absolute path without colons, e.g. /opt/venv/bin/python3"
-            raise ValueError(f"{text}, got {shown(value)}")
-        return value
-
-    @field_validator("user")
-    @classmethod
-    def _check_user(cls, value: str) -> str:
-        if not re.fullmatch(_USER, value):
-            raise ValueError(f"expected auto, image, or UID[:GID] in numbers, got {shown(value)}")
         return value
 
     @field_validator("shm_size")

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from slurmray.agent.node.job_folder import MARKS
 from slurmray.spec.image_names import ImageName
 from slurmray.spec.slurm_section import Model
-from slurmray.spec.types import Command, Count, EnvName, Flag, Integer, ItemName, Line, Text, Where, shown
+from slurmray.spec.types import (
+    Command,
+    Count,
+    EnvName,
+    Flag,
+    Integer,
+    ItemName,
+    Line,
+    Text,
+    Where,
+    matches,
+    shown,
+)
+
+_URL_RULE = matches("https?://.*", "expected a URL, e.g. http://127.0.0.1:8000/health, got {got}")
 
 
 class Prepare(Model):
@@ -30,7 +44,7 @@ class Prepare(Model):
 class Ready(Model):
     """The readiness check of a service: one of http, tcp and run."""
 
-    http: Line | None = None
+    http: Annotated[Line, _URL_RULE] | None = None
     """URL that answers with a status below 400, requested from the service's node."""
     post: Text | None = None
     """Body of a POST request to the URL, often JSON. Not set: a GET request."""
@@ -40,13 +54,6 @@ class Ready(Model):
     """Command that exits with 0, in Ray's container."""
     timeout: Count = 600
     """Seconds from the start of the service."""
-
-    @field_validator("http")
-    @classmethod
-    def _check_http(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError(f"expected a URL, e.g. http://127.0.0.1:8000/health, got {shown(value)}")
-        return value
 
     @field_validator("tcp")
     @classmethod

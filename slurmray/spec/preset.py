@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from slurmray.spec.slurm_section import Model
-from slurmray.spec.types import Line, shown
+from slurmray.spec.types import Line, matches
 
+_VERSION_RULE = matches(r"v?[0-9]{1,9}(?![0-9]).*", "expected numbers with dots, e.g. 0.11.2, got {got}")
 TrainerName = Literal["verl", "search-r1", "rlinf", "roll", "openrlhf", "nemo-rl", "skyrl", "slime"]
 
 
@@ -18,7 +19,7 @@ class Preset(Model):
 
     name: TrainerName
     """The trainer. `preset: NAME` is short for `preset: {name: NAME}`."""
-    version: Line | None = None
+    version: Annotated[Line, _VERSION_RULE] | None = None
     """The trainer's version, e.g. `0.11.2`, if its flags have changed. Not set: guessed from the flags."""
     config: Line | None = None
     """RLinf's and ROLL's own YAML file, read when the script is rendered; relative to the current folder."""
@@ -27,13 +28,6 @@ class Preset(Model):
     @classmethod
     def _expand_name(cls, value: object) -> object:
         return {"name": value} if isinstance(value, str) else value
-
-    @field_validator("version")
-    @classmethod
-    def _check_version(cls, value: str | None) -> str | None:
-        if value is not None and not re.match(r"v?[0-9]{1,9}(?![0-9])", value):
-            raise ValueError(f"expected numbers with dots, e.g. 0.11.2, got {shown(value)}")
-        return value
 
     def since(self, *release: int) -> bool | None:
         """Whether the version is this release or a later one; None if the version is not set."""

@@ -20,6 +20,7 @@ from slurmray.spec.types import (
     Port,
     RuntimeEnv,
     Text,
+    matches,
     pattern,
     shown,
 )
@@ -80,15 +81,8 @@ def _check_resources(value: str) -> None:
 
 
 _MEMORY = "[1-9][0-9]{0,17}[KMGT]"
-
-
-def _check_memory(size: str) -> str:
-    if not re.fullmatch(_MEMORY, size):
-        raise ValueError(f"expected a number with K, M, G or T, e.g. 32G, got {shown(size)}")
-    return size
-
-
-MemorySize = Annotated[Line, AfterValidator(_check_memory), pattern(f"^{_MEMORY}$")]
+_MEMORY_RULE = matches(_MEMORY, "expected a number with K, M, G or T, e.g. 32G, got {got}")
+MemorySize = Annotated[Line, _MEMORY_RULE, pattern(f"^{_MEMORY}$")]
 RayOption = Annotated[Text, AfterValidator(_check_option)]
 
 

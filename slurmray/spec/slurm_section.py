@@ -20,7 +20,7 @@ from typing_extensions import Self
 
 from slurmray.errors import UsageError
 from slurmray.slurm import syntax
-from slurmray.spec.types import Count, Flag, Integer, Line, Switch, find_duplicates, pattern, shown
+from slurmray.spec.types import Count, Flag, Integer, Line, Switch, find_duplicates, matches, pattern
 
 
 class Model(BaseModel):
@@ -48,12 +48,7 @@ class Model(BaseModel):
 
 
 _GROUP_NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,31}"
-
-
-def _check_group_name(name: str) -> str:
-    if not re.fullmatch(_GROUP_NAME, name):
-        raise ValueError(f"expected up to 32 letters, digits and _ . -, e.g. gpu, got {shown(name)}")
-    return name
+_GROUP_NAME_RULE = matches(_GROUP_NAME, "expected up to 32 letters, digits and _ . -, e.g. gpu, got {got}")
 
 
 def _check_extra(entry: str) -> str:
@@ -143,7 +138,7 @@ class GroupBase(Component):
     counts for every group that does not set it. null: not for this group.
     """
 
-    name: Annotated[Line, AfterValidator(_check_group_name), pattern(f"^{_GROUP_NAME}$")]
+    name: Annotated[Line, _GROUP_NAME_RULE, pattern(f"^{_GROUP_NAME}$")]
     """Name. In Ray, each of the nodes has 1 of the resource `group:NAME`."""
     spares: Integer = Field(default=0, ge=0)
     """Nodes of the group in addition to `nodes`, which take the place of its nodes that fail."""

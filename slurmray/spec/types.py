@@ -139,34 +139,15 @@ def _parse_where(value: object) -> object:
     return nodes
 
 
-def _check_item_name(value: str) -> str:
-    if not re.fullmatch(_ITEM_NAME, value):
-        raise ValueError(
-            "expected up to 32 lower-case letters, digits and -, beginning with a letter, e.g. data"
-        )
-    return value
+def matches(expression: str, message: str) -> AfterValidator:
+    """Return a check that a whole text matches a regular expression. message: if not; {got} is the text."""
 
+    def check(value: str) -> str:
+        if not re.fullmatch(expression, value, re.DOTALL):
+            raise ValueError(message.replace("{got}", shown(value)))
+        return value
 
-def _check_env_name(value: str) -> str:
-    if not re.fullmatch(_ENV_NAME, value):
-        raise ValueError("not a valid name of a variable; use letters, digits and _, and no digit first")
-    return value
-
-
-def _check_env_reference(value: str) -> str:
-    if not re.fullmatch(f"env:{_ENV_NAME}", value):
-        # Without the value, which may be the secret.
-        raise ValueError(
-            "expected env:NAME, e.g. env:SLACK_WEBHOOK, the variable that has the URL: "
-            "the URL is a secret, and would be in the script"
-        )
-    return value
-
-
-def _check_absolute(value: str) -> str:
-    if not value.startswith(("/", "$")):  # a variable is expanded on the nodes
-        raise ValueError(f"expected an absolute path, got {shown(value)}")
-    return value
+    return AfterValidator(check)
 
 
 def _parse_program(value: object) -> object:
@@ -269,10 +250,18 @@ Where = Annotated[
     Literal["head", "workers", "all"] | Annotated[int, Field(ge=1)],
     BeforeValidator(_parse_where),
 ]
-ItemName = Annotated[str, AfterValidator(_check_item_name), pattern(f"^{_ITEM_NAME}$")]
-EnvName = Annotated[str, AfterValidator(_check_env_name), pattern(f"^{_ENV_NAME}$")]
-EnvReference = Annotated[str, AfterValidator(_check_env_reference), pattern(f"^env:{_ENV_NAME}$")]
-AbsolutePath = Annotated[str, AfterValidator(check_text), AfterValidator(_check_absolute), pattern("^[/$]")]
+_NAME_RULE = "expected up to 32 lower-case letters, digits and -, beginning with a letter, e.g. data"
+_VARIABLE_RULE = "not a valid name of a variable; use letters, digits and _, and no digit first"
+# Without the value, which may be the secret.
+_REFERENCE_RULE = (
+    "expected env:NAME, e.g. env:SLACK_WEBHOOK, the variable that has the URL: "
+    "the URL is a secret, and would be in the script"
+)
+_PATH_RULE = matches("[/$].*", "expected an absolute path, got {got}")  # the nodes expand variables
+ItemName = Annotated[str, matches(_ITEM_NAME, _NAME_RULE), pattern(f"^{_ITEM_NAME}$")]
+EnvName = Annotated[str, matches(_ENV_NAME, _VARIABLE_RULE), pattern(f"^{_ENV_NAME}$")]
+EnvReference = Annotated[str, matches(f"env:{_ENV_NAME}", _REFERENCE_RULE), pattern(f"^env:{_ENV_NAME}$")]
+AbsolutePath = Annotated[str, AfterValidator(check_text), _PATH_RULE, pattern("^[/$]")]
 Command = Annotated[list[Text] | Text, BeforeValidator(_parse_command)]
 Program = Annotated[list[Text] | Text | None, BeforeValidator(_parse_program)]
 RuntimeEnv = Annotated[dict[str, Any] | Text | None, BeforeValidator(_parse_runtime_env)]

@@ -49,7 +49,7 @@ def podman_layout(share: Path, archive: Path) -> Layout:
     """Hosts with Podman, with the root filesystem of `suites.hosts_root`."""
     machine.require("podman", own_slurm=True, builds=True)
     cache = machine.cache_folder()
-    store = stores.podman_store(cache, archive, print)
+    store = stores.load("podman", cache, archive, print)
     return Layout(share, "podman", store, suites.hosts_root(cache, None, print))
 
 
@@ -59,7 +59,7 @@ def docker_layout(share: Path, archive: Path) -> Layout:
     machine.require("docker", own_slurm=True, builds=True)
     cache = machine.cache_folder()
     return Layout(
-        share, "docker", stores.docker_root(cache, archive, print), suites.hosts_root(cache, None, print)
+        share, "docker", stores.load("docker", cache, archive, print), suites.hosts_root(cache, None, print)
     )
 
 

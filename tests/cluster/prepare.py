@@ -18,9 +18,9 @@ def main() -> None:
     log = partial(print, flush=True)
     cache = machine.cache_folder()
     archive = ray_image.archive(cache, DEFAULT_IMAGE, log)
-    stores.podman_store(cache, archive, log)
-    stores.docker_root(cache, archive, log)
-    stores.podman_store(cache, ray_image.archive(cache, test_native.IMAGE, log), log)
+    stores.load("podman", cache, archive, log)
+    stores.load("docker", cache, archive, log)
+    stores.load("podman", cache, ray_image.archive(cache, test_native.IMAGE, log), log)
     bare.packages()
 
 

@@ -31,7 +31,7 @@ STEPS, MEGABYTES = 20, 256 * 1024 * 4 / 1e6  # of the example: training steps, s
 def cluster(podman_layout: Layout) -> Iterator[SlurmCluster]:
     """Two hosts with PyTorch in the image, and with a second interface ib0."""
     cache = machine.cache_folder()
-    store = stores.podman_store(cache, ray_image.archive(cache, IMAGE, print, DEBIAN, WHEELS), print)
+    store = stores.load("podman", cache, ray_image.archive(cache, IMAGE, print, DEBIAN, WHEELS), print)
     with SlurmCluster(ClusterConfig(), dataclasses.replace(podman_layout, store=store)) as cluster:
         for number, node in enumerate(cluster.config.nodes, start=1):
             add = "ip link add link eth0 name ib0 type macvlan mode bridge && ip link set ib0 up"

@@ -128,10 +128,8 @@ def native_cluster(
     # On Ubuntu 24.04 the hosts are Debian's, see suites.hosts_root.
     if runtime == "none" and bare.python() != PYTHON:
         pytest.skip(f"these hosts have Python {bare.python()}, and functions come from {PYTHON}")
-    if runtime == "podman":
-        layout = dataclasses.replace(layout, store=stores.podman_store(cache, native_archive, print))
-    elif runtime == "docker":
-        layout = dataclasses.replace(layout, store=stores.docker_root(cache, native_archive, print))
+    if runtime in ("podman", "docker"):
+        layout = dataclasses.replace(layout, store=stores.load(runtime, cache, native_archive, print))
     elif runtime == "apptainer":
         layout = dataclasses.replace(layout, files=[sandbox.image(native_archive)])
     cluster_config = ClusterConfig(

@@ -43,7 +43,7 @@ def cluster(podman_layout: Layout, request: pytest.FixtureRequest) -> Iterator[S
     """Two hosts with Podman, with this Ray version in the image and these addresses."""
     version, addresses = request.param
     cache = machine.cache_folder()
-    store = stores.podman_store(cache, ray_image.archive(cache, image(version), print), print)
+    store = stores.load("podman", cache, ray_image.archive(cache, image(version), print), print)
     cluster_config = ClusterConfig(gres=(Gres("gpu", "", 8),), features=(version,), addresses=addresses)
     assert podman_layout.store
     layout = dataclasses.replace(podman_layout, store=store, files=[podman_layout.store])

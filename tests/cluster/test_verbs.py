@@ -336,6 +336,7 @@ def test_cancel_now(jobs: Jobs, is_cancelled_before: bool) -> None:
     assert events["end"]["time"] - events["stop_now"]["time"] < events["grace"]["seconds"] / 2
 
 
+@pytest.mark.full
 def test_cancel_now_of_a_job_that_does_not_know_it(jobs: Jobs) -> None:
     """As of one that an older version rendered: the trainer keeps its grace period."""
     save = "trap 'sleep 2; echo saved; exit 3' TERM; echo up; while :; do sleep 0.1; done"
@@ -405,23 +406,23 @@ def _lead_session() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-@pytest.mark.parametrize(("answer", "state"), [("y", "CANCELLED"), ("n", "RUNNING")])
-def test_ctrl_c_asks(jobs: Jobs, answer: str, state: str) -> None:
-    terminal = Terminal("submit", *ONE, "-f", "--", "bash", "-c", "echo up; sleep 600")
-    try:
-        seen = terminal.wait_for("\nup\n")
-        number = int(re.search(r"submitted job (\d+)", seen)[1])  # type: ignore[index]
-        terminal.type("\x03")
-        terminal.wait_for("Cancel job ")
-        terminal.type(f"{answer}\n")
-        assert terminal.process.wait(HANG) == 130
-        if state == "RUNNING":
+def test_ctrl_c_asks(jobs: Jobs) -> None:
+    follow = ["submit", *ONE, "-f", "--", "bash", "-c", "echo up; sleep 600"]
+    for answer, states in (("n", ["RUNNING"]), ("y", ["COMPLETING", "CANCELLED"])):
+        terminal = Terminal(*follow)
+        try:
+            terminal.wait_for("\nup\n")
+            terminal.type("\x03")
+            terminal.wait_for("Cancel job ")
+            terminal.type(f"{answer}\n")
+            assert terminal.process.wait(HANG) == 130
             time.sleep(1)
-            assert jobs.cluster.job(number)["JobState"] == state
-            jobs.cluster.run(["scancel", str(number)])
-        assert jobs.wait_end(number).state == "CANCELLED"
-    finally:
-        terminal.close()
+            number = json.loads(slurmray("status", "--json").stdout)["id"]
+            assert jobs.cluster.job(number)["JobState"] in states
+        finally:
+            terminal.close()
+        follow = ["logs", "-f"]
+    assert jobs.wait_end(number).state == "CANCELLED"
 
 
 def test_attach(jobs: Jobs) -> None:

@@ -138,18 +138,23 @@ class NodeContext:
         """
         level = self.settings["preflight"]
         if level != "none":
-            kind = "warn" if level == "warn" else kind
-            message: "messages.Finding" = {
-                "type": "finding",
-                "kind": kind,
-                "check": check,
-                "found": found,
-                "wanted": wanted,
-                "fix": fix,
-            }
-            if worker:
-                message["worker"] = worker
-            self.send(message)
+            self.send_finding("warn" if level == "warn" else kind, check, found, wanted, fix, worker)
+
+    def send_finding(
+        self, kind: str, check: str, found: str, wanted: str, fix: str, worker: str = ""
+    ) -> None:
+        """Send a finding, whatever the setting `preflight` is."""
+        message: "messages.Finding" = {
+            "type": "finding",
+            "kind": kind,
+            "check": check,
+            "found": found,
+            "wanted": wanted,
+            "fix": fix,
+        }
+        if worker:
+            message["worker"] = worker
+        self.send(message)
 
     @property
     def is_strict(self) -> bool:

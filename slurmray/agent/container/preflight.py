@@ -36,16 +36,7 @@ def require_ray(context: "NodeContext") -> "Tuple[str, Version]":
         from ..fixes import PYTHON_FIX, PYTHON_WANTED
 
         found = "Python %d.%d" % sys.version_info[:2] if is_old else "no Ray"
-        context.send(
-            {
-                "type": "finding",
-                "kind": "image",
-                "check": sys.executable,
-                "found": found,
-                "wanted": PYTHON_WANTED,
-                "fix": PYTHON_FIX,
-            }
-        )
+        context.send_finding("image", sys.executable, found, PYTHON_WANTED, PYTHON_FIX)
         raise Unfit
     if version is None:
         fix = "Install ray[default] for it, or set container.python to the image's Python that has it"

@@ -109,14 +109,5 @@ class Setup:
         return sys.executable if "PYTHONPATH" in self.context.setup_env else ""  # Ray may be there
 
     def _fail(self, found: str, fix: str) -> None:
-        self.context.send(
-            {
-                "type": "finding",
-                "kind": "preflight",
-                "check": "container.setup",
-                "found": found,
-                "wanted": "exit code 0",
-                "fix": fix,
-            }
-        )
+        self.context.send_finding("preflight", "container.setup", found, "exit code 0", fix)
         raise Unfit

@@ -184,13 +184,8 @@ def _read_cluster(folder: int, name: str) -> "Optional[str]":
 
 def _read_own(run: int, name: str, size: int) -> bytes:
     """The first bytes of a file in an open run directory; none unless it is a regular one of its owner."""
-    file = os.open(name, os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=run)
-    try:
-        status = os.fstat(file)
-        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.fstat(run).st_uid
-        return os.read(file, size) if is_own else b""
-    finally:
-        os.close(file)
+    data, status = paths.read_begin(name, size, run)
+    return data if status.st_uid == os.fstat(run).st_uid else b""
 
 
 def _has_ended(path: str) -> bool:

@@ -70,20 +70,6 @@ class Requests:
 class Node:
     """A node of the job."""
 
-    __slots__ = (
-        "addresses",
-        "end",
-        "field",
-        "has_finding",
-        "has_unknown_gpus",
-        "is_healthy",
-        "is_left_out",
-        "is_lost",
-        "is_signalled",
-        "name",
-        "progress",
-    )
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.progress = WAITING

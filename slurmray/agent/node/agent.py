@@ -9,6 +9,7 @@ import threading
 
 from .. import heartbeat, inherited, job_errors, job_log, nodes, paths, script_parts, signals
 from .agent_interface import NodeApi
+from .mailbox import Mailbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class NodeAgent(NodeApi):
     """The work of one node."""
 
     def __init__(self, text: str, rest: bytes) -> None:
-        super().__init__(text, rest)
+        super().__init__(text)
         self.env.pop("SLURMRAY_SETUP", None)
         # The story may have run `setup` to find a Python; this process then has its environment.
         self._is_set_up = self.env.pop("SLURMRAY_SETUP_DONE", "") == self.name
@@ -57,6 +58,7 @@ class NodeAgent(NodeApi):
         self._service_logs: "Optional[ServiceLogs]" = None
         self._services: "Optional[HostServices]" = None  # outside Ray's container
         self._sampler: "Optional[Sampler]" = None
+        self.mail = Mailbox(self, rest)
 
     def work(self) -> None:
         """Do the work of this node from the first check to the clean-up, which always happens."""
@@ -196,8 +198,8 @@ class NodeAgent(NodeApi):
             return 0
 
     def heartbeat(self) -> "messages.NodeHeartbeat":
-        """The next heartbeat, with the latest sample, if there is a new one."""
-        message = super().heartbeat()
+        """The next heartbeat, with the latest sample, if there is a new one. Does not block."""
+        message: "messages.NodeHeartbeat" = {"type": "heartbeat", "doing": self.doing, "field": self.field}
         use = self._sampler.take_latest() if self._sampler else None
         if use:
             message["use"] = use

@@ -4,21 +4,21 @@ import os
 import subprocess
 
 from .. import background_io, command_runner, job_errors, job_log, paths, script_parts
-from .mailbox import Mailbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Set
+    from typing import Callable, Dict, List, Optional
 
     from ..command_runner import Result
     from ..wire import messages
     from ..wire.settings import Group, Job
+    from .mailbox import Mailbox
 
 
 class NodeApi:
     """One node of the job. Its methods are called in a second thread; the main thread sends heartbeats.
 
-    text: the script. rest: bytes of messages read along with it.
+    text: the script.
     """
 
     is_head: bool
@@ -27,8 +27,9 @@ class NodeApi:
     cpus: int  # of the job on this node
     container_name: str
     log_path: str
+    mail: "Mailbox"
 
-    def __init__(self, text: str, rest: bytes) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
         self.settings = script_parts.read_settings(text)
         self.name = os.environ["SLURMD_NODENAME"]
@@ -40,7 +41,6 @@ class NodeApi:
         self.field = ""  # sent with heartbeats: the field of the job spec whose commands run at the moment
         self.is_cleaning_up = False  # commands are not interrupted, although the node is stopped
         self._is_unfit = False
-        self.mail = Mailbox(self, rest)
 
     @property
     def inside(self) -> str:
@@ -168,20 +168,6 @@ class NodeApi:
             raise job_errors.JobError("preflight", message)
         pairs = (entry.partition("=") for entry in output.decode("utf-8", "surrogateescape").split("\0"))
         return {name: value for name, equals, value in pairs if equals}
-
-    def heartbeat(self) -> "messages.NodeHeartbeat":
-        """The next heartbeat. Called in the main thread: must not block."""
-        return {"type": "heartbeat", "doing": self.doing, "field": self.field}
-
-    def answer_about_gpus(self) -> None:
-        """Send whether the node still has the job's GPUs. Called in the main thread: must not block."""
-
-    def collect_evidence(self, number: int) -> None:
-        """Collect evidence about a stalled trainer. Called in the main thread: must not block."""
-
-    def ended_jobs(self, jobs: "Set[str]") -> "Set[str]":
-        """Those of these jobs that have ended, by the controller; none if it does not know."""
-        return self.mail.ended_jobs(jobs)
 
     def story_command(self, function: str, *args: str) -> "List[str]":
         """The command that runs a bash function of the script's story."""

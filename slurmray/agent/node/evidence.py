@@ -1,7 +1,6 @@
 """Writes what this node shows of a stalled trainer into the run directory: its GPUs, then its container."""
 
 import os
-import stat
 import time
 
 from .. import command_runner, paths
@@ -35,13 +34,8 @@ def _from_container(node: "NodeApi", path: str) -> bytes:
     while True:
         is_last = node.mail.is_stopped or time.monotonic() > due
         try:
-            # Any program in the container can make it: no link, nothing that blocks.
-            source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            return paths.read_begin(path, MAX_SIZE)[0]  # any program in the container can make it
         except FileNotFoundError:
             if is_last:
                 return b"== the container process has sent nothing\n"
             time.sleep(0.2)
-            continue
-        with open(source, "rb") as file:
-            is_regular = stat.S_ISREG(os.fstat(source).st_mode)
-            return file.read(MAX_SIZE) if is_regular else b""

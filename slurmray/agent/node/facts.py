@@ -3,6 +3,7 @@
 import os
 
 from .. import paths
+from . import job_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,22 +25,11 @@ def drop_foreign_session(env: "Dict[str, str]") -> "Dict[str, str]":
     """
     folder, bus = (env.get(name) for name in LOGIN_SESSION)
     foreign: "Set[str]" = set()
-    if folder is not None and not _is_own(folder):
+    if folder is not None and not job_folder.is_own_folder(os.path.realpath(folder)):
         foreign.update(LOGIN_SESSION)
     if bus and bus.startswith("unix:path=") and not os.path.exists(_bus_path(bus)):
         foreign.add("DBUS_SESSION_BUS_ADDRESS")
     return {name: value for name, value in env.items() if name not in foreign}
-
-
-def _is_own(folder: str) -> bool:
-    """Whether it is a folder of this user."""
-    import stat
-
-    try:
-        status = os.stat(folder)
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _bus_path(address: str) -> str:
@@ -65,27 +55,14 @@ def resolved_addresses(name: str) -> "List[str]":
     """Addresses of the node's name, or else of this host's name, in the resolver's order."""
     import socket
 
-    for host in (name, os.uname().nodename):
-        try:
-            entries = socket.getaddrinfo(
-                host, None, 0, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG | socket.AI_V4MAPPED
-            )
-        except (OSError, UnicodeError):
-            continue
-        return _drop_duplicates([str(entry[4][0]) for entry in entries])
-    return []
+    from ..hosts import resolve
+
+    flags = socket.AI_ADDRCONFIG | socket.AI_V4MAPPED
+    return resolve(name, flags) or resolve(os.uname().nodename, flags)
 
 
 def all_addresses(name: str) -> "List[str]":
     """Addresses of the node's name, then those of this host's interfaces (for network.interface)."""
     from ..hosts import reachable_addresses
 
-    return _drop_duplicates(resolved_addresses(name) + reachable_addresses())
-
-
-def _drop_duplicates(texts: "List[str]") -> "List[str]":
-    unique: "List[str]" = []
-    for text in texts:
-        if text not in unique:
-            unique.append(text)
-    return unique
+    return list(dict.fromkeys(resolved_addresses(name) + reachable_addresses()))

@@ -142,7 +142,7 @@ def _ended_attempts(node: "NodeApi", runtime: "Runtime", attempts: "Set[Attempt]
 def _active_jobs(node: "NodeApi", runtime: "Runtime", jobs: "Set[str]") -> "Optional[Set[str]]":
     """Jobs that may still use a node; None if Slurm does not answer. jobs: their ids."""
     if not runtime.has_slurm:
-        return jobs - node.ended_jobs(jobs)
+        return jobs - node.mail.ended_jobs(jobs)
     from .. import command_runner, inherited
 
     env = inherited.drop_command_options(node.env)

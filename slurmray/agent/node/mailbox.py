@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ..wire import messages
     from ..wire.settings import Job
-    from .agent_interface import NodeApi
+    from .agent import NodeAgent
     from .detached_process import DetachedProcess
 
 ANSWER_WAIT = 30.0  # seconds for the controller's answer about leftovers
@@ -26,7 +26,7 @@ class Mailbox:
     node: the agent of that node. rest: bytes of messages read along with the script.
     """
 
-    def __init__(self, node: "NodeApi", rest: bytes) -> None:
+    def __init__(self, node: "NodeAgent", rest: bytes) -> None:
         self.clock = heartbeat.Clock()
         self._node = node
         self._rest = rest
@@ -77,8 +77,7 @@ class Mailbox:
 
     def close(self) -> None:
         """Wait until all messages are sent, for at most a second."""
-        self._messages.close()
-        self._messages.join(1)
+        self._messages.close(1.0)
 
     def find_answering_head(self) -> "Set[str]":
         """{"head"} if the head node's host answers to a new connection."""

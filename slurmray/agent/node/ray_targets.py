@@ -22,10 +22,7 @@ def copy(node: "NodeApi") -> None:
     files = [path for folder in FOLDERS for path in glob.glob(os.path.join(node.inside, folder, FILE))]
     if not files:
         return
-    # Programs in the container can write there: no link, nothing that blocks.
-    source = os.open(files[0], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(source, "rb") as file:
-        data = file.read(MAX_SIZE)
+    data, _ = paths.read_begin(files[0], MAX_SIZE)  # programs in the container can write there
     folder = os.path.join(node.job["run_dir"], paths.METRICS)
     os.makedirs(folder, 0o755, exist_ok=True)
     paths.replace(os.path.join(folder, "ray.json"), data)

@@ -8,11 +8,10 @@ one each.
 """
 
 import os
-import stat
 import tempfile
 import threading
 
-from .. import job_log, trusted_folder
+from .. import job_log, paths, trusted_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,15 +104,10 @@ def _write(claim: str, text: str, flags: int) -> bool:
 def _read(claim: str) -> "Tuple[str, int]":
     """Text and time of a claim; ("", 0) if there is none. An opened file has its latest time with NFS."""
     try:
-        file = os.open(claim, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(file)
-            text = os.read(file, MAX_CLAIM) if stat.S_ISREG(status.st_mode) else b""
-            return text.decode("utf-8", "replace"), status.st_mtime_ns
-        finally:
-            os.close(file)
+        text, status = paths.read_begin(claim, MAX_CLAIM)
     except OSError:  # also ESTALE, where another node has removed it meanwhile
         return "", 0
+    return text.decode("utf-8", "replace"), status.st_mtime_ns
 
 
 def _remove(path: str) -> None:

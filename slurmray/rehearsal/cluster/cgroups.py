@@ -21,14 +21,6 @@ def pid_namespace() -> str:
     return re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink()))
 
 
-def rehearsal_cgroup(namespace: str, first_process: int) -> str:
-    """Return the name of a rehearsal's cgroup, a child of the cgroup of the process that booted it.
-
-    namespace: the PID namespace in which first_process is the rehearsal's.
-    """
-    return f"slurmray-{namespace}-{first_process}"
-
-
 def controllers() -> list[str]:
     """Return the cgroup v1 controllers for hosts; RehearsalError if Slurm needs a missing one."""
     mounted = sorted(_own_v1())

@@ -30,10 +30,10 @@ class Hosts:
         self.plan = plan
         self.is_kept = False
         self.base = Path(plan["mount_point"])
-        self.pid = int(
-            Path("/proc/self").readlink().name
-        )  # seen through the machine's /proc: its pid on the machine
-        self.cgroup = cgroups.rehearsal_cgroup(plan["pid_namespace"], self.pid)
+        # Seen through the machine's /proc: its pid on the machine.
+        self.pid = int(Path("/proc/self").readlink().name)
+        # A child of the cgroup of the process that booted it; see cgroups.remove_stale.
+        self.cgroup = f"slurmray-{plan['pid_namespace']}-{self.pid}"
         self.running: dict[str, subprocess.Popen[str]] = {}
         root_filesystems.mount("--make-rprivate", "/")
         root_filesystems.mount("-t", "tmpfs", "-o", "mode=755,size=75%", "tmpfs", self.base)

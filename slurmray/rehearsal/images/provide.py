@@ -23,7 +23,7 @@ def image(name: str, runtime: Runtime, *, build: bool, log: Log) -> Path:
     or Docker; RehearsalError if neither has it.
     """
     if build:
-        return _load(ray_image.archive(cache_folder(), name, log), runtime, log)
+        return stores.load(runtime, cache_folder(), ray_image.archive(cache_folder(), name, log), log)
     podman = _identity("podman", name)
     if podman and runtime == "podman" and (graph_root := _graph_root()):
         log(f"image {name}: found in this machine's Podman")
@@ -32,16 +32,11 @@ def image(name: str, runtime: Runtime, *, build: bool, log: Log) -> Path:
     for client, identity in (("podman", podman), ("docker", docker)):
         if identity:
             log(f"image {name}: found in this machine's {client}")
-            return _load(_save(client, name, identity, log), runtime, log)
+            return stores.load(runtime, cache_folder(), _save(client, name, identity, log), log)
     raise RehearsalError(
         f"image {name} is not on this machine: {runtime} pull {name}, or rehearse with --build-image, "
         "which builds a small image with Debian and Ray to use instead"
     )
-
-
-def _load(archive: Path, runtime: Runtime, log: Log) -> Path:
-    load = stores.podman_store if runtime == "podman" else stores.docker_root
-    return load(cache_folder(), archive, log)
 
 
 def _identity(client: str, name: str) -> str:

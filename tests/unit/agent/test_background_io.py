@@ -24,7 +24,6 @@ def test_sending_does_not_wait_for_the_reader() -> None:
     os.close(out)
     assert len(data) == 1_000_000
     assert [int(data[at : at + 4]) for at in range(0, len(data), 10_000)] == list(range(100))
-    outbox.join(5)
 
 
 def test_a_reader_that_is_gone() -> None:
@@ -33,8 +32,7 @@ def test_a_reader_that_is_gone() -> None:
     outbox = PipeWriter(into)
     outbox.send(b"lost")
     outbox.send(b"lost, too")
-    outbox.close()
-    outbox.join(5)
+    outbox.close(5)
 
 
 def test_calls_run_in_order_also_after_an_error(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Measured | BaseExcept
     for name in ("require", "write_scripts", "wait_idle", "remove_leftovers"):
         monkeypatch.setattr(boot, name, lambda *_, **__: None)
     monkeypatch.setattr("bench.boot.ray_image.archive", lambda *_: Path("archive"))
-    monkeypatch.setattr("bench.boot.stores.podman_store", lambda *_: Path("store"))
+    monkeypatch.setattr("bench.boot.stores.load", lambda *_: Path("store"))
     monkeypatch.setattr(boot, "SlurmCluster", cluster)
     monkeypatch.setattr(boot, "describe_machine", lambda _: "Slurm 0")
     monkeypatch.setattr(boot, "measure", measure)

@@ -132,18 +132,10 @@ class RayWatch:
 
     def _report_taken(self, port: int) -> None:
         is_dashboard = port == self._dashboard
-        self.context.send(
-            {
-                "type": "finding",
-                "kind": "warn",
-                "check": "port %d" % port,
-                "found": "a process that is not of this job listens on it",
-                "wanted": "Ray's dashboard" if is_dashboard else "a process of Ray",
-                "fix": "do without slurmray dashboard in this job"
-                if is_dashboard
-                else "submit the job again",
-            }
-        )
+        found = "a process that is not of this job listens on it"
+        wanted = "Ray's dashboard" if is_dashboard else "a process of Ray"
+        fix = "do without slurmray dashboard in this job" if is_dashboard else "submit the job again"
+        self.context.send_finding("warn", "port %d" % port, found, wanted, fix)
 
     def _read_plain_reason(self) -> None:
         try:

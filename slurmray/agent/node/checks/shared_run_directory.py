@@ -1,7 +1,6 @@
 """Checks that the run directory is shared and writable."""
 
 import os
-import stat
 
 from ... import paths
 
@@ -60,13 +59,9 @@ def _report_foreign(node: "NodeApi") -> None:
 def _read_mark_owner(run_dir: str, mark: str) -> "Optional[int]":
     """The owner of a run directory and its mark; None where the mark is another."""
     try:
-        file = os.open(os.path.join(run_dir, "mark"), os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            owners = {status.st_uid for status in (os.lstat(run_dir), os.fstat(file))}
-            is_file = stat.S_ISREG(os.fstat(file).st_mode)
-            is_same = is_file and os.read(file, 4096).split(b"\n")[0] == mark.encode()
-        finally:
-            os.close(file)
+        data, status = paths.read_begin(os.path.join(run_dir, "mark"), 4096)
+        owner = os.lstat(run_dir).st_uid
     except OSError:
         return None
-    return owners.pop() if is_same and len(owners) == 1 else None
+    is_same = data.split(b"\n")[0] == mark.encode() and status.st_uid == owner
+    return owner if is_same else None
