@@ -40,6 +40,8 @@ def read_given(path: Path, limit: int = MAX_INPUT) -> bytes:
 
 def read_end(path: str, last: int) -> bytes:
     """Return at most the last bytes of a file or FIFO that the user named; - is standard input. OSError."""
+    if path == "-" and sys.stdin is None:
+        raise OSError(errno.EBADF, "is closed", path)
     with sys.stdin.buffer if path == "-" else Path(path).open("rb") as file:
         if file.seekable():
             file.seek(max(0, file.seek(0, os.SEEK_END) - last))
@@ -75,11 +77,14 @@ def _read(path: Path, flags: int, start: int, last: int | None, limit: int) -> b
             raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
         if flags and status.st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, FOREIGN, str(path))
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            file.seek(start if last is None else max(0, status.st_size - last))
-            data = file.read(limit + 1)  # the file may grow
+        first = start if last is None else max(0, status.st_size - last)
+        data = b""
+        if status.st_size - first <= limit:
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                file.seek(first)
+                data = file.read(limit + 1)  # the file may grow
     finally:
         os.close(descriptor)
-    if len(data) > limit:
+    if max(status.st_size - first, len(data)) > limit:
         raise OSError(errno.EFBIG, too_large(limit), str(path))
     return data

@@ -21,11 +21,20 @@ def run(
     """Run a command to its end and return its exit code and output.
 
     env: None is this process's environment. text or stdin: its standard input, empty without either. folder:
-    where it runs. timeout: seconds until subprocess.TimeoutExpired; None: no limit.
+    where it runs. timeout: seconds until subprocess.TimeoutExpired; None: no limit. Bytes that are not UTF-8
+    are surrogates, as in file names.
     """
     source: dict[str, Any] = {"stdin": stdin} if stdin else {"input": text or ""}
     return subprocess.run(
-        argv, env=env, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False, **source
+        argv,
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+        timeout=timeout,
+        check=False,
+        **source,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slurmray.cli.terminal import complete_job, complete_node, job_argument
+from slurmray.cli.terminal import can_ask, complete_job, complete_node, job_argument
 
 if TYPE_CHECKING:
     from slurmray.slurm.submitted_job import Job
@@ -41,7 +41,7 @@ def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
     from slurmray.slurm import slurm_commands
 
     chosen_job, _ = job_argument(job)
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    is_terminal = can_ask() and sys.stdout.isatty()
     argv = chosen_job.attach_argv(command, node=node, is_terminal=is_terminal)
     sys.stdout.flush()
     code = slurm_commands.run_in_foreground(argv, chosen_job.host, is_terminal=is_terminal)

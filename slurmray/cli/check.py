@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.terminal import show
 
 if TYPE_CHECKING:
     from slurmray.cli.rendered import Rendered
@@ -40,11 +41,11 @@ def check(
     from slurmray.cli.rendered import given, render_job
 
     rendered = render_job(job, given(settings, flags), trainer)
-    click.echo(f"{rendered.spec.name}: {rendered.summary}")
+    show(f"{rendered.spec.name}: {rendered.summary}")
     rendered.require_variables()
     rendered.show_remarks()
     if answer := ask_slurm(rendered):
-        click.echo(f"Slurm: {answer}")
+        show(f"Slurm: {answer}")
     else:
         click.echo("Slurm was not asked: there is no sbatch here", err=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,14 +12,15 @@ import click
 from slurmray import history
 from slurmray.agent.paths import IMAGES
 from slurmray.cli.flags import PROFILE_OPTION
-from slurmray.cli.terminal import show
+from slurmray.cli.terminal import can_ask, show
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.host import Host, get_host
 from slurmray.slurm.run_directories import directories, renamed_directories
-from slurmray.slurm.states import FINAL, parse_events
+from slurmray.slurm.states import FINAL, is_last_attempt_over, parse_events
 
 _DAY = 86400.0  # seconds
+_MOST_DAYS = 36500
 _FILES_OF_NODE = (
     "logs/{}.log",
     "logs/{}-ray.tar.gz",
@@ -58,7 +58,7 @@ class _OldDirectory(NamedTuple):
 @click.option(
     "--older-than",
     "days",
-    type=click.FloatRange(min=0),
+    type=click.FloatRange(min=0, max=_MOST_DAYS),
     default=30,
     show_default=True,
     metavar="DAYS",
@@ -146,7 +146,7 @@ def _clean_run_directories(days: float, *, dry_run: bool, yes: bool) -> None:
     if not directories or dry_run:
         return
     if not yes:
-        if not sys.stdin.isatty():
+        if not can_ask():
             raise UsageError("slurmray clean: would remove these; --yes does it")
         what = "this folder" if len(directories) == 1 else f"these {len(directories)} folders"
         click.confirm(f"Remove {what}?", abort=True, err=True)
@@ -158,14 +158,16 @@ def _clean_run_directories(days: float, *, dry_run: bool, yes: bool) -> None:
 def _find_old(host: Host, runs: Sequence[history.Run], before: float) -> Iterator[_OldDirectory]:
     """Yield the run directories on a host whose last event is older than `before`, seconds since 1970.
 
-    Those of jobs that have not ended are left out, and those of other clusters, which are not asked.
+    Those of jobs that have not ended are left out, and those of other clusters, which are not asked. On the
+    login node of another cluster with the same home folder, a job's mark tells its cluster.
     """
     queue = slurm_commands.squeue(host).items()
     busy = {name.partition("_")[0] for name, queued in queue if queued.state not in FINAL}
     asked = [run for run in runs if run.cluster is None]
     candidates = (path for run in asked for path in _run_directories(host, run, is_busy=str(run.id) in busy))
     paths = list(dict.fromkeys(candidates))
-    texts = host.read_all([path / "events.jsonl" for path in paths])
+    texts = host.read_all([path / name for path in paths for name in ("events.jsonl", "mark")])
+    cluster = ""  # of the host
     for folder in dict.fromkeys(_folder(host, run) for run in asked):
         images = _OldDirectory(host, folder / IMAGES, (), images=int(before))
         if (answer := _run(images, "")) and not answer.startswith("0 "):
@@ -173,6 +175,11 @@ def _find_old(host: Host, runs: Sequence[history.Run], before: float) -> Iterato
     for path in paths:
         events = parse_events(texts.get(path / "events.jsonl", b"").decode(errors="replace"))
         if events and events[-1]["time"] < before:
+            own = texts.get(path / "mark", b"").decode(errors="replace").split("\n")[1:2]
+            if any(own) and not is_last_attempt_over(events):
+                cluster = cluster or slurm_commands.cluster_name(host)
+                if own != [cluster]:
+                    continue  # it may still run
             starts = [event for event in events if event["event"] == "start"]
             nodes = [node for event in starts for node in [*event["nodes"], *event.get("spares", [])]]
             directory = _OldDirectory(host, path, nodes)

@@ -48,7 +48,7 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
       slurmray config
       slurmray config job.yaml --profile debug
     """
-    from slurmray.cli.terminal import print_json
+    from slurmray.cli.terminal import print_json, show
     from slurmray.loading import profile as profiles
     from slurmray.loading.load import read_merged, read_stdin
 
@@ -61,18 +61,18 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
         print_json(rows)
         return
     if chosen:
-        click.echo(f"profile {chosen.name}, of {', '.join(map(str, profiles.list_files()))}", err=True)
+        show(f"profile {chosen.name}, of {', '.join(map(str, profiles.list_files()))}", err=True)
     else:
         places = ", ".join(map(str, profiles.list_files())) or "no configuration file"
         click.echo(f"no profile ({places})", err=True)
     table = [(row["field"], json.dumps(row["value"], ensure_ascii=False), row["from"]) for row in rows]
     widths = [max((len(cells[column]) for cells in table), default=0) for column in (0, 1)]
     for field, value, where in table:
-        click.echo(f"{field:<{widths[0]}}  {value:<{widths[1]}}  {where}")
+        show(f"{field:<{widths[0]}}  {value:<{widths[1]}}  {where}")
     if chosen and chosen.host:
-        click.echo(f"jobs are submitted on {chosen.host}, in {chosen.submit_folder()}", err=True)
+        show(f"jobs are submitted on {chosen.host}, in {chosen.submit_folder()}", err=True)
     for demand in chosen.demands if chosen else ():
-        click.echo(str(demand))
+        show(str(demand))
 
 
 def _fields(source: Source, path: FieldPath) -> Iterator[tuple[tuple[str, ...], Any, str]]:

@@ -58,7 +58,10 @@ def explain(text: tuple[str, ...]) -> None:
         return
     name = given.upper()
     if given == "-":
-        given = files.read_end("-", _LAST).decode(errors="replace")
+        try:
+            given = files.read_end("-", _LAST).decode(errors="replace")
+        except OSError as error:
+            raise UsageError(f"slurmray explain: stdin: {error.strerror}") from None
     if name in STATES:
         title, known = name, STATES[name]
     elif causes := look_up_text(given):

@@ -66,18 +66,20 @@ def logs(
     """
     from slurmray.cli.submit import follow_job
     from slurmray.cli.terminal import print_log, printable, show
+    from slurmray.slurm.follow import LAST_BYTES
 
     chosen_job, _ = job_argument(job)
     if is_followed and (node or service) is not None:
         raise UsageError("-f: follows the log of the job; for that of a node or a service use tail -f")
+    last = LAST_BYTES if lines else None
     if service is not None:
         if is_rays:
             raise UsageError("--ray: a service has no logs of Ray; leave out --service")
-        print_log(chosen_job.service_log(service, node, attempt), lines)
+        print_log(chosen_job.service_log(service, node, attempt, last), lines)
         return 0
     if node is not None:
         if not is_rays:
-            print_log(chosen_job.node_log(node, attempt), lines)
+            print_log(chosen_job.node_log(node, attempt, last), lines)
             return 0
         for name, log in chosen_job.ray_logs(node, attempt).items():
             print_log(f"==> {printable(name)} <==\n")
@@ -89,7 +91,7 @@ def logs(
         raise UsageError("--attempt: the log of the job has all attempts; use it with --node or --service")
     if is_followed:
         return follow_job(chosen_job, last=lines)
-    text = chosen_job.logs()
+    text = chosen_job.logs(last)
     if not text:
         show(f"job {chosen_job.name}: no log yet; slurmray status {chosen_job.name} shows why", err=True)
     print_log(text, lines)

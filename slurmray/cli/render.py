@@ -143,7 +143,7 @@ def _report(path: Path, rendered: Rendered, previous: str) -> None:
     if path == STDOUT:
         rendered.show_remarks()
         return
-    click.echo(f"wrote {path}: {rendered.summary}", err=True)
+    show(f"wrote {path}: {rendered.summary}", err=True)
     sweep = rendered.spec.sweep
     for number in range(min(count(sweep), _TASKS_SHOWN)):
         show(f"  task {number}: {describe(combination(sweep, number))}", err=True)
@@ -153,7 +153,7 @@ def _report(path: Path, rendered: Rendered, previous: str) -> None:
     if previous and previous != (rendered.file and path_from_here(rendered.file)):
         show(f"{path} was the script of {previous} before; with -o FILE both are kept", err=True)
     for step in rendered.target.next_steps:
-        click.echo(step.format(shlex.quote(str(path))), err=True)
+        show(step.format(shlex.quote(str(path))), err=True)
 
 
 def _has_unread_input() -> bool:

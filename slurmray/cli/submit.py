@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,7 +105,7 @@ def submit(
         print_json(fields)
         return 0
     place = f" on {host.name}" if host.name else ""
-    click.echo(f"submitted job {submitted.id}{place}, {spec.name}: {rendered.summary}", err=is_followed)
+    show(f"submitted job {submitted.id}{place}, {spec.name}: {rendered.summary}", err=is_followed)
     if is_followed:
         return follow_job(submitted)
     follow = f"status {submitted.id}" if spec.sweep else f"logs -f {submitted.id}"
@@ -190,9 +189,11 @@ def follow_job(
 
 
 def _ask_to_cancel(job: Job) -> int:
+    from slurmray.cli.terminal import can_ask
+
     click.echo("", err=True)
     try:
-        is_wanted = sys.stdin.isatty() and click.confirm(f"Cancel job {job.name}?", err=True)
+        is_wanted = can_ask() and click.confirm(f"Cancel job {job.name}?", err=True)
     except click.Abort:  # Ctrl-C again
         is_wanted = False
     if is_wanted:

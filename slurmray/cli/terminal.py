@@ -53,6 +53,11 @@ def printable(text: str) -> str:
     )
 
 
+def can_ask() -> bool:
+    """Whether standard input is a terminal; it may be closed."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 def show(text: str, *, err: bool = False) -> None:
     """Print lines that others wrote parts of."""
     click.echo("\n".join(map(printable, text.split("\n"))), err=err)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.terminal import show
 
 if TYPE_CHECKING:
     from slurmray.slurm.submitted_job import Job
@@ -44,7 +45,7 @@ def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str,
     rendered = render_job(job, [*given(settings, flags), *without, *_MAY_IDLE], ["sh", "-c", _WAIT])
     rendered.require_variables()
     submitted = rendered.submit()
-    click.echo(f"submitted job {submitted.id}, {rendered.spec.name}: {rendered.resources}", err=True)
+    show(f"submitted job {submitted.id}, {rendered.spec.name}: {rendered.resources}", err=True)
     code = follow_job(submitted, lambda events: any(event["event"] == "trainer" for event in events))
     if code is not None:
         return code

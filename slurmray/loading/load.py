@@ -223,7 +223,11 @@ def _include(name: str, folder: Path, is_fast: bool, counted: _Files, above: tup
         raise SpecError([Problem("", f"include: {name}: no such home folder here")]) from None
     if path.resolve() in above:
         raise SpecError([Problem("", f"include: {name} includes itself; leave it out")])
-    if not path.is_file():
+    try:
+        is_file = path.is_file()
+    except PermissionError as error:
+        raise SpecError([Problem("", f"include: {path}: cannot be read: {error.strerror}")]) from None
+    if not is_file:
         raise SpecError([Problem("", f"include: {path} is not a file; correct the path")])
     other = _read(path, b"", is_fast, counted, above)
     if other.data is None:

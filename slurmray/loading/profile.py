@@ -57,7 +57,7 @@ class Profile(NamedTuple):
     def refusals(self, spec: JobSpec) -> Iterator[Problem]:
         """Yield a problem for each demand that a job spec does not meet, and for missing files of `sync`."""
         for number, name in enumerate(spec.sync if self.host else ()):
-            if not Path(name).exists():
+            if not _may_exist(Path(name)):  # rsync names what it cannot read
                 yield Problem("", f"sync, item {number + 1}: no such file: {name}", ("sync", number))
         for demand in self.demands:
             yield from demand.problems(spec)
@@ -127,10 +127,18 @@ def list_files() -> list[Path]:
     own = os.environ.get("SLURMRAY_CONFIG")
     if own is None:
         home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-        return [path for path in (home / "slurmray/config.yaml", SITE) if path.exists()]
-    if own and not Path(own).exists():
+        return [path for path in (home / "slurmray/config.yaml", SITE) if _may_exist(path)]
+    if own and not _may_exist(Path(own)):
         raise SpecError([Problem("SLURMRAY_CONFIG", f"{own}: no such file; correct it, or unset it")])
     return [Path(own)] if own else []
+
+
+def _may_exist(path: Path) -> bool:
+    """Whether a file exists, or the user may not look: then reading it fails, with a message."""
+    try:
+        return path.exists()
+    except PermissionError:  # Python 3.14 returns False
+        return True
 
 
 def list_names() -> list[str]:

@@ -34,6 +34,14 @@ def unset_variables(
     return [fields[name] for name in fields if name not in environment and not name.startswith(own)]
 
 
+def _is_folder(path: str) -> bool:
+    """Whether it is a folder, or the user may not look."""
+    try:
+        return Path(path).is_dir()
+    except PermissionError:  # Python 3.14 returns False
+        return True
+
+
 def _memory_in_mb(spec: JobSpec) -> Iterator[str]:
     """Yield a line for each size without a unit that is hardly enough for Ray itself: GB may be meant."""
     for component in spec.slurm.components:
@@ -61,7 +69,7 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
             lines.append(f"slurm.{name}: Slurm does not expand ~; write the path of the home folder")
         elif variable := re.search(r"\$\{?\w+\}?", value):
             lines.append(f"slurm.{name}: Slurm does not expand {variable[0]}; write the path itself")
-        elif is_submitted_here and "%" not in folder and not Path(folder).is_dir():
+        elif is_submitted_here and "%" not in folder and not _is_folder(folder):
             reason = f", as %x is the name {spec.name}" if "%x" in value and "/" in spec.name else ""
             fix = f"mkdir -p {shlex.quote(folder)}"
             text = f"there is no folder {folder}{reason}, so the job would have no log: {fix}"

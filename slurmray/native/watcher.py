@@ -52,13 +52,18 @@ class Watcher(InfoWatcher):
 
 def _ask_squeue(jobs: list[str]) -> dict[str, _Info]:
     argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T"]
-    argv.append(f"--jobs={','.join(jobs)}")
+    argv.append(_option(jobs))
     return _parse(slurm_commands.output(argv, may_be_unknown=True))  # when it knows none of them
 
 
 def _ask_sacct(jobs: list[str]) -> dict[str, _Info]:
     """Empty where there is no accounting."""
-    return _parse(slurm_commands.sacct("JobID,State", f"--jobs={','.join(jobs)}"))
+    return _parse(slurm_commands.sacct("JobID,State", _option(jobs)))
+
+
+def _option(jobs: list[str]) -> str:
+    """The option for jobs, of tasks for their whole array: an argument has at most 128 KB."""
+    return f"--jobs={','.join(dict.fromkeys(job.partition('_')[0] for job in jobs))}"
 
 
 def _parse(output: str) -> dict[str, _Info]:

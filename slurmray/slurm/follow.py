@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ _LONGEST_PAUSE = 15.0  # seconds between two requests to slurmctld
 _COMPLETING = (
     "Slurm is completing the job: it waits for the site's epilog, or for a node that does not answer"
 )
+LAST_BYTES = 64 << 20  # of a log of which the last lines are wanted
+_NEWEST_BYTES = 1 << 20  # of a log that is too large to be read as a whole
 _END_PAUSE = 1.0  # the same once the job has recorded its end
 
 
@@ -45,11 +48,12 @@ def follow(
         if end.state in FINAL:
             return end
         if end.state == "PENDING":
-            status = job.status()
-            start = f", expected at {clock(status.expected_start)}" if status.expected_start else ""
-            if (line := f"queued: {status.reason}{start}") != last_line:
-                notice(line)
-                last_line = line
+            with contextlib.suppress(SlurmError):  # slurmctld does not answer for a while: see Job.polls
+                status = job.status()
+                start = f", expected at {clock(status.expected_start)}" if status.expected_start else ""
+                if (line := f"queued: {status.reason}{start}") != last_line:
+                    notice(line)
+                    last_line = line
         if end.state == "COMPLETING":
             own = recorded_end(events) if is_over else None
             if own and own.state != "CANCELLED":  # or it reached its time limit, which only Slurm knows
@@ -77,12 +81,22 @@ def last_lines(log: bytes, number: int | None) -> bytes:
 
 
 def copy_logs(job: Job, offsets: dict[Path, int], write: Callable[[bytes], object]) -> None:
-    """Pass what is new in the job's output files to `write`. offsets: updated; bytes read of each."""
+    """Pass what is new in the job's output files to `write`. offsets: updated; bytes read of each.
+
+    Of a file with more than files.MAX_LOG, only the end.
+    """
     for path in job.outputs():
+        start = offsets.get(path, 0)
         try:
-            data = job.host.read(path, offsets.get(path, 0))
+            try:
+                data = job.host.read(path, start)
+            except OSError as error:
+                if error.errno != errno.EFBIG:
+                    raise
+                start = job.host.size(path) - _NEWEST_BYTES
+                data = job.host.read(path, start)
         except (OSError, SlurmError):  # it has not started, the file is not visible, or ssh fails for a while
             continue
-        offsets[path] = offsets.get(path, 0) + len(data)
+        offsets[path] = start + len(data)
         if data:
             write(data)

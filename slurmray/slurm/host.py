@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -21,6 +22,7 @@ _TIMEOUT = 120.0  # seconds for reading a file through ssh
 # Of the shared connection's socket, in bytes. macOS takes paths of 103; `/slurmray-` and %C have 50, and
 # while ssh makes the socket its name has 17 more.
 _LONGEST_FOLDER = 103 - 50 - 17
+_PATHS = 500  # of files that a command reads: its arguments have at most 2 MB
 _SSH_FAILED = 255  # ssh's own exit code
 # A login shell, for the PATH and the modules that a user has after signing in. What /etc/profile and the like
 # print does not reach the output: 3 and 4 are its standard output and error.
@@ -113,6 +115,13 @@ class Host:
         """Return what a file of the user has, see files.read_own. OSError."""
         return files.read_own(path, start, last, limit)
 
+    def size(self, path: Path) -> int:
+        """Return how many bytes a file has; 0 if that cannot be found out."""
+        try:
+            return path.stat().st_size
+        except OSError:
+            return 0
+
     def read_all(self, paths: Sequence[Path]) -> dict[Path, bytes]:
         """Return what small files have, of those that `read` reads."""
         contents = {}
@@ -187,7 +196,13 @@ class SshHost(Host):
         if isinstance(data, bytes):
             return data
         kind = FileNotFoundError if data == "No such file or directory" else OSError
-        raise kind(0, f"{data} on {self.name}", str(path))
+        number = errno.EFBIG if data.startswith("is larger") else 0
+        raise kind(number, f"{data} on {self.name}", str(path))
+
+    def size(self, path: Path) -> int:
+        """As in Host, there."""
+        printed = self._run(["wc", "-c", "--", str(path)]).stdout.split()
+        return int(printed[0]) if printed else 0
 
     def read_all(self, paths: Sequence[Path]) -> dict[Path, bytes]:
         """As in Host, in one request."""
@@ -199,14 +214,16 @@ class SshHost(Host):
     ) -> dict[Path, bytes | str]:
         """Return what files have, or why they are not read."""
         numbers = [str(start), "" if last is None else str(last), str(limit)]
-        rest = self._run(["bash", "-c", _READ, "bash", *numbers, *map(str, paths)]).stdout
         contents: dict[Path, bytes | str] = {}
-        for path in paths:
-            line, _, rest = rest.partition(b"\n")
-            if line.isdigit():
-                contents[path], rest = rest[: int(line)], rest[int(line) :]
-            else:
-                contents[path] = line[1:].decode(errors="replace") or "no answer"
+        for first in range(0, len(paths), _PATHS):
+            part = paths[first : first + _PATHS]
+            rest = self._run(["bash", "-c", _READ, "bash", *numbers, *map(str, part)]).stdout
+            for path in part:
+                line, _, rest = rest.partition(b"\n")
+                if line.isdigit():
+                    contents[path], rest = rest[: int(line)], rest[int(line) :]
+                else:
+                    contents[path] = line[1:].decode(errors="replace") or "no answer"
         return contents
 
     def names(self, folder: Path) -> list[str]:
@@ -232,7 +249,7 @@ class SshHost(Host):
             raise UsageError(f"{self.name}: {result.stderr.strip()}; correct `folder` in the profile")
         place = Path(result.stdout.rstrip("\n"))
         if files:
-            self._rsync("sync", ["--archive"], files, f"{self.name}:{place}/")
+            self._rsync("sync", ["--archive"], files, f"{self._rsync_name}:{place}/")
         return place
 
     def fetch(self, files: Sequence[tuple[Path, str]], target: Path) -> None:
@@ -243,8 +260,17 @@ class SshHost(Host):
         """
         options = ["--recursive", "--links", "--safe-links", "--perms", "--times", "--update"]
         self._rsync(
-            "fetch", options, [f"{self.name}:{folder}/./{path}" for folder, path in files], f"{target}/"
+            "fetch",
+            options,
+            [f"{self._rsync_name}:{folder}/./{path}" for folder, path in files],
+            f"{target}/",
         )
+
+    @property
+    def _rsync_name(self) -> str:
+        """The name for rsync, which needs brackets around an IPv6 address."""
+        user, at, host = self.name.rpartition("@")
+        return f"{user}{at}[{host}]" if ":" in host else self.name
 
     def _rsync(self, task: str, options: Sequence[str], sources: Sequence[str], target: str) -> None:
         """Run rsync for a task. Paths are relative to the current folder, or to what is before `/./`."""

@@ -159,6 +159,13 @@ def owner(job: str, host: Host = HERE, cluster: str | None = None) -> tuple[int,
     return (int(match[1]), match[2]) if match else None
 
 
+def cluster_name(host: Host = HERE) -> str:
+    """Return the name of the default cluster; "" if scontrol does not show it."""
+    shown = output(["scontrol", "show", "config"], host=host)
+    match = re.search(r"^ClusterName\s*=\s*(\S+)", shown, re.MULTILINE)
+    return match[1] if match else ""
+
+
 def cluster_option(cluster: str | None) -> list[str]:
     """Return the arguments of Slurm's commands for a cluster; None is the default one."""
     return [f"--clusters={cluster}"] if cluster else []

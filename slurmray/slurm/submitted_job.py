@@ -276,7 +276,8 @@ class Job:
         attempts = self._attempts(status)
         heat, account = self._measure(status, attempts)
         *earlier, events = attempts
-        return render_report(status, events, earlier, self._script(), time.time(), heat, account)
+        page = render_report(status, events, earlier, self._script(), time.time(), heat, account)
+        return page.encode(errors="replace").decode()  # a script may have bytes that are not UTF-8
 
     def account(self) -> Account | None:
         """Return what the job's GPU hours were used for, in all its attempts; None before the first start.

@@ -82,7 +82,7 @@ def make_timeline(events: Sequence[Event], now: float) -> Timeline | None:
     names, events = last_start(events)
     began = events[0]["time"]
     done = _times(events, began)
-    count = start["ray_nodes"] - len(start["nodes"]) + len(names)
+    count = max(0, start["ray_nodes"] - len(start["nodes"]) + len(names))
     nodes = [_node(name, done.get(name, {}), rank < count) for rank, name in enumerate(names)]
     end = next((event["time"] for event in events if event["event"] == "end"), now)
     latest = max((seconds for node in nodes for seconds in node.done.values()), default=0.0)
@@ -137,7 +137,7 @@ def _progress(step: str, nodes: Sequence[NodeTimes]) -> StepProgress:
     times = sorted((node.done[step], place) for place, node in enumerate(nodes) if step in node.done)
     missing = [node.name for node in nodes if step not in node.done]
     middle = (len(nodes) - 1) // 2
-    half = times[middle][0] if len(times) > middle else None
+    half = times[middle][0] if times and len(times) > middle else None
     seconds, place = times[-1] if times else (None, 0)
     last = nodes[place].name if times else ""
     return StepProgress(step, len(times), len(nodes), half, last, seconds, missing)

@@ -74,6 +74,23 @@ def test_only_old_ones_of_remembered_jobs_that_have_ended(
     assert (code, out, err) == (0, "", "no run directory of a job that ended 30 days ago or earlier\n")
 
 
+def test_a_job_that_runs_on_another_cluster_with_the_same_home(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was submitted there, to the default cluster, so squeue here does not know it."""
+    scontrol = tmp_path / "bin/scontrol"
+    scontrol.write_text("#!/bin/sh\necho 'Configuration data'; echo 'ClusterName             = here'\n")
+    scontrol.chmod(0o755)
+    (runs / "7-0/mark").write_text("abc\nthere\n")
+    (runs / "7-1/mark").write_text("abc\nhere\n")
+    (runs / "8-0/mark").write_text("abc\nthere\n")
+    end = {**json.loads(event_line("end", exit_code=0)), "time": time.time() - DAY}
+    with (runs / "8-0/events.jsonl").open("a") as file:
+        file.write("\n" + json.dumps(end))
+    assert main(["clean", "--yes", "--older-than=0"], capsys)[0] == 0
+    assert names(runs) == ["10-0", "7-0", "7-x", "70-0", "9-0"]
+
+
 def test_archives_of_images(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those that no job has used lately. Other files there are not slurmray's."""
     images = runs / "images"

@@ -232,7 +232,7 @@ def test_a_script_is_rehearsed_byte_for_byte(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", lambda script, _: seen.append(script))
+    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", lambda script, **_: seen.append(script))
     Path("x.sh").write_bytes(b"#!/bin/bash\r\necho \xc3\xa9\n")
     assert main(["rehearse", "x.sh"], capsys)[0] == 0
     assert seen == ["#!/bin/bash\r\necho é\n"]
@@ -246,6 +246,8 @@ def test_a_script_is_rehearsed_byte_for_byte(
     [
         ("render >&-", "standard output is closed; redirect it to /dev/null if you do not want it\n"),
         ("render - <&-", "stdin: is closed; pipe the job spec to it, or use a file\n"),
+        ("explain - <&-", "slurmray explain: stdin: is closed\n"),
+        ("why --log - <&-", "slurmray why: --log -: is closed\n"),
     ],
 )
 def test_a_closed_stream_is_one_line(args: str, expected: str) -> None:
@@ -381,6 +383,20 @@ def test_mistakes_in_several_job_specs() -> None:
     Path("e.sh").write_text("mine")
     assert run("render", "c.yaml", "e.yaml").returncode == 2
     assert not list(Path().glob("c*.sh"))
+
+
+@pytest.mark.attack("terminal sequences in somebody else's job spec", inputs=2)
+def test_a_job_spec_cannot_write_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """`config` and `check` are how one looks at it first."""
+    spec = 'slurm: {partition: "gpu\\e]0;x\\a"}\ncontainer: {runtime: podman}\n'
+    Path("job.yaml").write_text(spec)
+    for command in ("check", "render"):
+        _, out, err = main([command, "job.yaml"], capsys)  # check also asks Slurm, if there is one
+        assert "\\x1b]0;x\\x07" in out + err
+        assert "\x1b" not in out + err
+    Path("job.yaml").write_text(spec + '"\\e]52;c;Y3Vy\\a": x\n')
+    code, out, err = main(["config", "job.yaml"], capsys)
+    assert (code, "\\x1b]52;c;Y3Vy\\x07" in out, "\x1b" in out + err) == (0, True, False)
 
 
 def test_standard_input_that_is_not_read() -> None:
@@ -628,7 +644,7 @@ def test_a_template_that_cannot_be_used(
 
 def test_a_rehearsal_with_the_options_of_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", lambda script, _: seen.append(script))
+    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", lambda script, **_: seen.append(script))
     options = ["--nodes", "2", "--gpus-per-node", "8", "--cpus-per-task", "2", "--image", "my/image:1"]
     assert cli.main(["rehearse", *options, "--runtime", "podman", "--", "python3", "train.py"]) == 0
     lines = set(seen[0].splitlines())
@@ -640,7 +656,7 @@ def test_a_rehearsal_with_the_options_of_the_first_job(monkeypatch: pytest.Monke
 def test_variables_are_looked_for_before_a_rehearsal(
     is_rendered: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", lambda *_: 0)
+    monkeypatch.setattr("slurmray.rehearsal.session.rehearse", lambda *_, **__: 0)
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     Path("job.yaml").write_text("env: {WANDB_API_KEY: null, SLURM_JOB_ID: null}\n")
     assert cli.main(["render", "job.yaml"]) == 0
@@ -653,7 +669,7 @@ def test_variables_are_looked_for_before_a_rehearsal(
 
 
 def test_a_script_is_rehearsed_with_the_template_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fake(script: str, _: object) -> int:
+    def fake(script: str, **_: object) -> int:
         Path("seen.sh").write_text(script)
         return 0
 

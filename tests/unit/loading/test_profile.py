@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ import slurmray
 from slurmray.errors import SpecError
 from slurmray.loading import profile
 from slurmray.loading.load import load_plan
+from slurmray.loading.remarks import remarks
 
 from ..cli.command_line import main, run
 
@@ -298,6 +301,27 @@ def test_mistakes_in_a_file(text: str, expected: str, folder: Path) -> None:
     (folder / "slurmray/config.yaml").write_text(text)
     (line,) = mistakes(None if "profile:" in text else "gpu")
     assert line.replace(f"{folder}/slurmray/config.yaml", "USER").startswith(expected)
+
+
+def test_folders_that_the_user_may_not_enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config file of others, after `su` without -, or an administrator's umask; and other files."""
+    (folder / "job.yaml").touch()
+    closed = folder / "closed"
+
+    def deny(path: Path) -> bool:
+        if closed in path.parents or closed == path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return os.path.exists(path)  # noqa: PTH110
+
+    for name in ("exists", "is_file", "is_dir"):
+        monkeypatch.setattr(Path, name, deny)
+    monkeypatch.setattr(profile, "SITE", closed / "config.yaml")
+    assert mistakes()[0].startswith(f"{closed}/config.yaml: cannot be read: ")
+    monkeypatch.setenv("SLURMRAY_CONFIG", "")
+    (folder / "job.yaml").write_text(f"include: {closed}/base.yaml\n")
+    assert mistakes() == [f"job.yaml:1:10: include: {closed}/base.yaml: cannot be read: Permission denied"]
+    (folder / "job.yaml").write_text(f"slurm: {{output: {closed}/%j.out}}\n")
+    assert remarks(load_plan(Path("job.yaml"))) == []
 
 
 def test_other_mistakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from slurmray import files
+from slurmray.errors import SlurmError
 from slurmray.slurm import follow
 from slurmray.slurm.host import Host
 from slurmray.slurm.job_status import Status, make_status
@@ -79,6 +82,32 @@ def test_only_the_last_lines_of_the_log_so_far(tmp_path: Path) -> None:
     written: list[bytes] = []
     follow.follow(job, written.append, lambda _: None, last=2)
     assert written == [b"two\n 1 %\r 2 %\n", b"x\ny\n"]
+
+
+def test_a_log_that_is_too_large_to_be_read_as_a_whole(tmp_path: Path) -> None:
+    """Its end, and what follows. It has no blocks on the disk."""
+    log = tmp_path / "slurm-7.out"
+    with log.open("wb") as file:
+        file.truncate(files.MAX_LOG + (1 << 20))
+        file.seek(0, os.SEEK_END)
+        file.write(b"\none\ntwo\n")
+    job = FakeJob(tmp_path, [("RUNNING", "None", b""), ("RUNNING", "None", b"x\n"), ("FAILED", "None", b"")])
+    written: list[bytes] = []
+    follow.follow(job, written.append, lambda _: None, last=1)
+    assert written == [b"two\n", b"x\n"]
+
+
+def test_slurmctld_that_does_not_answer_while_a_job_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Job.polls decides for how long that is no error."""
+
+    def fail(_: Job) -> Status:
+        raise SlurmError("scontrol: Unable to contact slurm controller (connect failure)")
+
+    monkeypatch.setattr(FakeJob, "status", fail)
+    job = FakeJob(tmp_path, [("PENDING", "Priority", b""), ("FAILED", "None", b"")])
+    assert follow.follow(job, print, print) == End("FAILED", 3, 0)
 
 
 def test_slurm_is_asked_at_once_when_the_job_has_recorded_its_end(

@@ -83,6 +83,20 @@ def test_files_are_read_as_on_this_host(data: bytes, host: SshHost, tmp_path: Pa
     assert sorted(host.names(folder)) == sorted(HERE.names(folder))
 
 
+def test_very_many_files(host: SshHost, tmp_path: Path) -> None:
+    """As of a sweep's tasks: they are more than a command's arguments may have."""
+    folder = tmp_path / ("x" * 200)
+    folder.mkdir()
+    paths = [folder / f"{number:0200}" for number in range(9000)]
+    paths[-1].write_text("last")
+    assert host.read_all(paths) == {paths[-1]: b"last"}
+
+
+def test_rsync_of_an_ipv6_address() -> None:
+    assert SshHost("me@2001:db8::5")._rsync_name == "me@[2001:db8::5]"
+    assert SshHost("login")._rsync_name == "login"
+
+
 def test_the_home_folder(host: SshHost, tmp_path: Path) -> None:
     assert host.expand("~/a") == tmp_path / "home/a"
     assert host.expand("~") == tmp_path / "home"

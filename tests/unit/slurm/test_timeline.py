@@ -51,6 +51,13 @@ def test_a_start_on_fewer_nodes() -> None:
     assert [(step.done, step.nodes) for step in bring_up.steps[-2:]] == [(2, 2), (2, 2)]
 
 
+def test_a_restart_with_fewer_nodes_than_ray_can_have_lost() -> None:
+    """A program of the job can write such an event."""
+    restart = event("restart", 5, restart=1, nodes=["a"], spares=[], text="x")
+    bring_up = timeline([start("a", "b", ray_nodes=1), restart], 20)
+    assert [(step.done, step.nodes) for step in bring_up.steps[-2:]] == [(0, 0), (0, 0)]
+
+
 def test_who_is_done_and_who_is_missing() -> None:
     """d is not in Ray. The container of b is not recorded: it was done when Ray was."""
     bring_up = timeline(FOUR, 20)

@@ -6,12 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from slurmray.agent.container.node_context import NodeContext
 from slurmray.agent.container.ray import start
 from tests.unit.agent.wire_types import TO_CONTROLLER, checked
 
 
 class FakeContext:
     """The attributes of NodeContext that RayProcess uses."""
+
+    send_finding = NodeContext.send_finding
 
     def __init__(self, folder: Path) -> None:
         self.folder = str(folder)
