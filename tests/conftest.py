@@ -19,9 +19,15 @@ FIRST = (
     "test_pid_1",
     "test_requeue",
     "test_wheel",
-    "test_executor",
-    "test_process",
+)
+# Unit tests that mostly wait: beside tests of clusters, which need the processors.
+WAITING = (
     "test_agent",
+    "test_container_process",
+    "test_controller_process",
+    "test_executor",
+    "test_notices",
+    "test_dashboard_relay",
 )
 
 settings.register_profile(
@@ -80,7 +86,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folders = [ROOT / "tests" / name for name in ("cluster/faults", "cluster", "judges", "unit")]
 
     def rank(item: pytest.Item) -> tuple[int, int, bool]:
-        folder = next(i for i, each in enumerate(folders) if each in item.path.parents)
+        is_waiting = item.path.stem in WAITING
+        folder = 0 if is_waiting else next(i for i, each in enumerate(folders) if each in item.path.parents)
         return folder, variant(item.nodeid), item.path.stem not in FIRST
 
     items.sort(key=rank)

@@ -52,8 +52,8 @@ def logs(
     """Print the log of a job, progress and the trainer's output; or that of a node, or of a service.
 
     JOB is an id or a name. Without JOB it is the newest one. With -f the exit code is the job's, and Ctrl-C
-    asks whether to cancel it. On a terminal it shows control characters as \\x1b and the like, except for
-    colours and progress bars.
+    asks whether to cancel it. A log of more than 1 GiB is shown with -n, or from near its end with -f. On a
+    terminal it shows control characters as \\x1b and the like, except for colours and progress bars.
 
     \b
     Examples:

@@ -363,6 +363,7 @@ run: [bash, -c, 'cat /data/file; pwd; echo "temp $RAY_TMPDIR"']
 """
 
 
+@pytest.mark.full
 def test_variables_in_paths(jobs: Jobs) -> None:
     """`setup` may set them, to another value on each node."""
     runs = jobs.folder / "runs"

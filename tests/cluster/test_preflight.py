@@ -49,9 +49,8 @@ def test_all_findings_of_all_nodes_in_one_table(podman_cluster: SlurmCluster, jo
     assert "ray: head at" not in job.log
 
 
-@pytest.mark.parametrize(
-    ("preflight", "shown"), [("warn", True), pytest.param("none", False, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("preflight", "shown"), [("warn", True), ("none", False)])
 def test_findings_that_are_only_logged(jobs: Jobs, preflight: str, shown: bool) -> None:
     spec = TWO + yaml.safe_dump({"checks": {"paths": ["/no/such/file"]}, "preflight": preflight})
     job = jobs.run(spec, ["true"])

@@ -59,6 +59,7 @@ def test_an_edited_story_runs_on_all_nodes(jobs: Jobs) -> None:
         assert "\nEDITED is yes\n" in (job.run / f"logs/{node}.log").read_text()
 
 
+@pytest.mark.full
 def test_a_template_of_a_site(jobs: Jobs) -> None:
     template = jobs.folder / "site.sbatch.j2"
     template.write_text(SITE)

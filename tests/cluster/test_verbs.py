@@ -298,6 +298,7 @@ def test_nothing_is_submitted(jobs: Jobs) -> None:
     assert list(jobs.folder.iterdir()) == []
 
 
+@pytest.mark.full
 def test_exclude_bad(jobs: Jobs) -> None:
     """In all groups of the next job."""
     number = submit(*ONE, "--job-name=bad", "--", "true")
