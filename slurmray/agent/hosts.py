@@ -128,10 +128,10 @@ def tcp_sockets() -> "List[List[str]]":
     return rows
 
 
-def resolve(name: str, flags: int = 0) -> "List[str]":
-    """The addresses of a name; none where the resolver knows none. flags: of getaddrinfo(3)."""
+def resolve(name: str) -> "List[str]":
+    """The addresses of a name; none where the resolver knows none."""
     try:
-        entries = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM, 0, flags)
-    except (OSError, UnicodeError):
+        entries = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM)
+    except OSError:
         return []
-    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+    return [str(entry[4][0]) for entry in entries]

@@ -55,10 +55,14 @@ def resolved_addresses(name: str) -> "List[str]":
     """Addresses of the node's name, or else of this host's name, in the resolver's order."""
     import socket
 
-    from ..hosts import resolve
-
     flags = socket.AI_ADDRCONFIG | socket.AI_V4MAPPED
-    return resolve(name, flags) or resolve(os.uname().nodename, flags)
+    for host in (name, os.uname().nodename):
+        try:
+            entries = socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM, 0, flags)
+        except (OSError, UnicodeError):
+            continue
+        return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+    return []
 
 
 def all_addresses(name: str) -> "List[str]":
