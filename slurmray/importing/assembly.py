@@ -11,8 +11,8 @@ from slurmray.importing.draft import Draft
 from slurmray.importing.importer import Importer
 from slurmray.importing.known import FILES
 from slurmray.importing.sbatch_lines import count_gpus
-from slurmray.importing.trainers import NUMBERS, OWN_PLACEMENT, find_preset, looks_like_trainer
 from slurmray.importing.words import Part, Word, bash_source
+from slurmray.presets.trainers import NUMBERS, OWN_PLACEMENT, find_preset, looks_like_trainer
 from slurmray.spec.runtimes import RUNTIMES
 
 # Variables that a program in the job has, without `env`: those of Slurm, and those below.

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from slurmray.plan import Plan
+from slurmray.presets.trainers import other_preset
 from slurmray.spec.job_spec import JobSpec
 
 _HEAD_ONLY = "starts processes on the head node only, as `run` does; start them on the other nodes with Ray"
@@ -84,4 +85,6 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
         command = re.search(rf"(?:^|[\n;&|(]\s*|\bexec )(?:\S*/)?({words})(?=\s|$)", text)
         if command and (on_one_node or spec.slurm.node_count > 1):
             lines.append(f"run: `{command[1]}`: {remark}")
+    if spec.preset and (other := other_preset(text, spec.preset.name)):
+        lines.append(f"preset: `run` is a command of {other}, not of {spec.preset.name}: set preset: {other}")
     return lines + plan.advice.notes

@@ -43,6 +43,26 @@ def test_commands_that_do_what_they_say(run: Any) -> None:
     assert list_remarks(run) == []
 
 
+VERL = ["python3", "-m", "verl.trainer.main_ppo"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "run", "other"),
+    [
+        ("openrlhf", VERL, "verl"),
+        ("verl", ["python3", "-m", "openrlhf.cli.train_ppo_ray"], "openrlhf"),
+        ("verl", VERL, ""),
+        ("verl", [*VERL, "retriever.url=x"], ""),
+        ("search-r1", VERL, ""),
+        ("verl", ["bash", "mine.sh"], ""),
+    ],
+)
+def test_the_command_of_another_preset_s_trainer(preset: str, run: list[str], other: str) -> None:
+    lines = list_remarks(run, preset=preset, ray={"gpus_per_node": 8})
+    text = f"preset: `run` is a command of {other}, not of {preset}: set preset: {other}"
+    assert [line for line in lines if line.startswith("preset: ")] == ([text] if other else [])
+
+
 def test_one_node() -> None:
     assert list_remarks(["torchrun", "x.py"], nodes=1) == []
     assert len(list_remarks("ray stop", nodes=1)) == 1

@@ -41,6 +41,14 @@ def find_preset(text: str) -> str | None:
     return next((name for name, form in _COMMANDS.items() if re.search(form, text, re.DOTALL)), None)
 
 
+def other_preset(text: str, preset: str) -> str | None:
+    """Return the preset of a command line that is not one of this preset's trainer; None if it may be."""
+    if re.search(_COMMANDS[preset], text, re.DOTALL):
+        return None
+    found = find_preset(text)
+    return None if (preset, found) == ("search-r1", "verl") else found  # its retriever may be in a file
+
+
 def looks_like_trainer(text: str) -> bool:
     """Whether a command line is probably a trainer's."""
     return find_preset(text) is not None or bool(_TRAINERS.search(text))
