@@ -118,7 +118,10 @@ def restore_search_path() -> None:
 
     more = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     user = site.getusersitepackages()
-    if not os.environ.get("PYTHONNOUSERSITE") and os.path.isdir(user):
+    # A virtual environment has no packages of the user, unless it has those of the system, too. An old Ray
+    # there would pass for the one that runs, which would then run without a token.
+    has_user = sys.base_prefix in site.PREFIXES and not os.environ.get("PYTHONNOUSERSITE")
+    if has_user and os.path.isdir(user):
         more.append(user)
     places = [index for index, path in enumerate(sys.path) if path.endswith("-packages")]
     index = places[0] if places else len(sys.path)

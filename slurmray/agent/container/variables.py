@@ -175,8 +175,11 @@ def user(context: "NodeContext") -> "Variables":
     # No OMP_NUM_THREADS: Ray sets it to the num_cpus of each task, but only where its workers do not inherit
     # one (set_omp_num_threads_if_unset() in ray/_private/utils.py). The trainer and services, which run once,
     # may use all CPUs that Slurm lets them use, which is OpenMP's default.
-    home = {} if os.access(os.environ.get("HOME", ""), os.W_OK) else {"HOME": context.folder}
-    return dict(home, USER=context.user, LOGNAME=context.user)
+    home = os.environ.get("HOME", "")
+    # Without a container it is the user's, which some sites mount read-only on nodes.
+    is_usable = os.path.isdir(home) if context.runtime == "none" else os.access(home, os.W_OK)
+    given = {} if is_usable else {"HOME": context.folder}
+    return dict(given, USER=context.user, LOGNAME=context.user)
 
 
 def env_file(context: "NodeContext") -> "Variables":

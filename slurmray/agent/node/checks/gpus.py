@@ -237,7 +237,10 @@ def _amd(node: "NodeApi", root: str, is_engine: bool) -> "List[Tuple[str, int]]"
     """/dev/kfd and the render node of each GPU, with their groups. Empty for a container that sees all."""
     mask = node.env.get("ROCR_VISIBLE_DEVICES") or node.env.get("SLURM_STEP_GPUS", "")
     wanted = mask.split(",") if mask else []
-    count, renders = node.group["gpus_per_node"], _render_nodes(root)
+    count = node.group["gpus_per_node"]
+    renders, has_others = _render_nodes(root)
+    if has_others and not node.env.get("ROCR_VISIBLE_DEVICES"):  # SLURM_STEP_GPUS counts all of the node
+        wanted = [str(number) for number in range(len(wanted))]
     if not node.settings["slurm_counts_gpus"]:
         wanted = [str(index) for index in range(min(count, len(renders)))]
         _check_count(node, len(wanted), len(renders), "amdgpu")
@@ -262,17 +265,26 @@ def _amd(node: "NodeApi", root: str, is_engine: bool) -> "List[Tuple[str, int]]"
     return [(path, os.stat(root + path).st_gid) for path in devices]
 
 
-def _render_nodes(root: str) -> "List[str]":
-    """Render nodes in the order of the driver, which Slurm uses, too."""
+def _render_nodes(root: str) -> "Tuple[List[str], bool]":
+    """Render nodes in the order of the driver, which Slurm uses, too, and whether there are others.
+
+    Where Slurm constrains devices, the driver (kfd_topology.c) denies those that are not of the job, and
+    Slurm's ROCR_VISIBLE_DEVICES counts the job's own.
+    """
     renders: "List[str]" = []
+    has_others = False
     index = 0
     while True:
         path = os.path.join(root, "sys/class/kfd/kfd/topology/nodes/%d/properties" % index)
         try:
             with open(path) as file:
                 properties = dict(line.split(None, 1) for line in file if " " in line)
+        except PermissionError:
+            has_others = True
+            index += 1
+            continue
         except OSError:
-            return renders
+            return renders, has_others
         minor = properties.get("drm_render_minor", "0").strip()
         if minor != "0":  # 0: a CPU
             renders.append("/dev/dri/renderD" + minor)

@@ -779,6 +779,16 @@ def test_the_python_of_the_job_spec_comes_first_in_path(tmp_path: Path) -> None:
         wait_for_output(made, f"{python} None None None\n")
 
 
+def test_a_setup_in_the_container_that_leaves_a_process(tmp_path: Path) -> None:
+    """E.g. Xvfb: it is not awaited, although it has the pipe of the output."""
+    with cluster(tmp_path) as made:
+        made.start(setup_in_container("sleep 600 & echo started"))
+        assert made.run_until("exit")["code"] == 0
+        assert "started\n" in made.head.log.read_text()
+        assert made.head.close() == 0
+    assert left_over(tmp_path) == []
+
+
 @pytest.mark.parametrize("level", ["fail", "none"])
 def test_a_setup_in_the_container_that_fails(tmp_path: Path, level: str) -> None:
     commands = "echo one\nfalse | true\necho ERROR: no such package >&2\n(exit 3)\necho not reached"

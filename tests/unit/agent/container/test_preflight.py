@@ -113,9 +113,15 @@ def test_search_path_of_an_isolated_process(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(sys, "flags", SimpleNamespace(isolated=1))
     monkeypatch.setattr(sys, "path", PATHS.copy())
     monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path))
+    monkeypatch.setattr(site, "PREFIXES", [sys.base_prefix])
     monkeypatch.setenv("PYTHONPATH", "/a::/b")
     preflight.restore_search_path()
     assert sys.path == [PATHS[0], "/a", "/b", str(tmp_path), *PATHS[1:]]
+    # In a virtual environment Python has no packages of the user: an old Ray there does not run.
+    monkeypatch.setattr(sys, "path", PATHS.copy())
+    monkeypatch.setattr(site, "PREFIXES", [str(tmp_path / "venv")])
+    preflight.restore_search_path()
+    assert sys.path == [PATHS[0], "/a", "/b", *PATHS[1:]]
     monkeypatch.setattr(sys, "path", PATHS.copy())
     monkeypatch.setattr(sys, "flags", SimpleNamespace(isolated=0))
     preflight.restore_search_path()

@@ -285,6 +285,11 @@ def test_the_home_folder(context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path
     assert variables.user(context) == {"USER": "alice", "LOGNAME": "alice"}
     monkeypatch.setattr(os, "environ", {"HOME": "/no/such/home"})
     assert variables.user(context)["HOME"] == "/tmp/r"
+    monkeypatch.setattr(os, "environ", {"HOME": str(tmp_path)})
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert variables.user(context)["HOME"] == "/tmp/r", "read-only in a container"
+    context.runtime = "none"
+    assert "HOME" not in variables.user(context), "the user's own, of a site with a read-only /home"
 
 
 def test_libraries_use_the_interface_of_the_address(context: Any) -> None:

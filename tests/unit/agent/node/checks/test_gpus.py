@@ -1,5 +1,6 @@
 """Device options of containers, and findings about GPUs. Devices are empty files: no test has a real GPU."""
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -528,6 +529,27 @@ def test_amd_gets_the_render_nodes_of_the_job_s_gpus(tmp_path: Path, runtime: st
     for device in ("/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD130"):
         expected += ["--device", device, "--group-add", group]
     assert options(node, runtime) == [*expected, "--device", "/dev/infiniband"]
+    assert node.findings == []
+
+
+@pytest.mark.parametrize("mask", [{"ROCR_VISIBLE_DEVICES": "0,1"}, {"SLURM_STEP_GPUS": "2,3"}])
+def test_amd_s_driver_denies_the_gpus_of_other_jobs(
+    tmp_path: Path, mask: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ConstrainDevices: reading their properties fails with EPERM."""
+    devices = "kfd dri/renderD128 dri/renderD129 dri/renderD130 dri/renderD131"
+    node = make_node(tmp_path, devices, mask, minors="0 128 129 130 131")
+
+    def deny(path: str) -> Any:
+        if "/nodes/1/" in path or "/nodes/2/" in path:
+            raise PermissionError(errno.EPERM, "Operation not permitted", path)
+        return Path(path).open()
+
+    monkeypatch.setattr(gpus, "open", deny, raising=False)
+    assert [option for option in options(node, "podman") if option.startswith("/dev/dri")] == [
+        "/dev/dri/renderD130",
+        "/dev/dri/renderD131",
+    ]
     assert node.findings == []
 
 
