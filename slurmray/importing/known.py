@@ -56,7 +56,7 @@ RUNNER_FLAGS = {"-E", "-H", "-n", "-p", "-f", "-w"}
 SRUN_FLAGS = set(
     """
     --overlap --exclusive --pty -l --label -u --unbuffered --exact -K -O -s --overcommit --oversubscribe
-    --kill-on-bad-exit --no-kill -k -q -Q --quiet -v --verbose -H -X -E --multi-prog --spread-job --whole
+    --kill-on-bad-exit --no-kill -k -Q --quiet -v --verbose -H -X -E --multi-prog --spread-job --whole
     --disable-status --no-container-mount-home --container-mount-home --container-writable
     --container-readonly --container-remap-root --no-container-remap-root --container-entrypoint
     --no-container-entrypoint

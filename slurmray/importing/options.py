@@ -61,6 +61,8 @@ def _split_short(word: Word, rest: list[Word], flags: Collection[str]) -> list[O
         name = f"-{text[index]}"
         if name in flags:
             options.append(Option(name, None, (word,)))
+            if text[index + 1 :].isdigit():  # a value that may be left out, e.g. -K1 of srun
+                break
             continue
         _, attached = word.partition(text[: index + 1])
         if attached is not None and attached.parts and attached.constant != "":

@@ -10,8 +10,9 @@ from slurmray.loading.remarks import SECRET_NAME
 _SECRET_OPTIONS = ("use_wandb",)
 # And the other way round: names of columns, special tokens, and numbers of tokens.
 _NO_SECRETS = re.compile(
-    r"key|(?:.*_)?(?:(?:input|output|prompt|label|response|data|images?|video|reward_fn|chosen|rejected|eos|bos"
-    r"|pad|tool|system|target|text|multi_turn)_(?:key|token)|token_(?:level|ids?|mean|len|counts?).*"
+    r"key|(?:.*_)?(?:(?:input|output|prompt|label|response|data|images?|video|reward(?:_fn)?|chosen|rejected|eos"
+    r"|bos|pad|tools?|system|target|text|multi_turn|messages?|metadata|recv|send)_(?:key|token)"
+    r"|token_(?:level|ids?|mean|len|counts?|tis|drop|dispatcher|after).*"
     r"|(?:max|min|num)_.*)",
     re.IGNORECASE,
 )

@@ -242,7 +242,10 @@ class Variables:
                 )
         elif action and expansion and expansion.get("Word"):
             self.defaults[self.line(node)] = name
-            yield from self._parts(expansion["Word"]["Parts"], True, True)
+            parts = tuple(self._parts(expansion["Word"]["Parts"], True, True))
+            if action in (":=", "="):  # they assign it, too
+                self.texts[name] = Word(parts, self.line(node))
+            yield from parts
         elif name in _CLUSTER_VARIABLES:
             yield Part(self.text_of(node), "cluster", is_quoted)
         elif re.fullmatch(r"[A-Za-z_]\w*", name) and index is None:

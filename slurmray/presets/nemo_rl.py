@@ -19,7 +19,7 @@ def advise(context: PresetContext) -> None:
     """Fill in the number of nodes and GPUs, and check them and those of generation."""
     verl.fill_single_pool(context, _NODES, _GPUS)
     colocated = context.command.override(_COLOCATED)
-    if colocated and colocated.value == "false":
+    if colocated and (colocated.value or "").lower() == "false":
         _check_generation(context)
 
 

@@ -18,12 +18,15 @@ _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"
 def advise(context: PresetContext) -> None:
     """Fill in the number of nodes and GPUs, and check them and the inference engines."""
     colocate = context.command.override(f"{_PLACEMENT}.colocate_all")
-    if colocate and colocate.value != "true":
+    if colocate and (colocate.value or "").lower() != "true":
         return  # only the user knows how to divide the nodes
     for model in ("policy", "ref"):
         keys = (f"{_PLACEMENT}.{model}_num_nodes", f"{_PLACEMENT}.{model}_num_gpus_per_node")
         verl.fill_single_pool(context, *keys)
-    _check_engines(context)
+    # Not those of a script, of a text that is not parsed, or of older versions, which have another name.
+    is_parsed = context.command.is_extensible or (context.command.argv and not context.command.is_list)
+    if is_parsed and not context.command.override("generator.num_inference_engines"):
+        _check_engines(context)
 
 
 def _check_engines(context: PresetContext) -> None:

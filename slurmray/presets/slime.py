@@ -23,7 +23,8 @@ _OTHER_PLACEMENT = ("--debug-train-only", "--debug-rollout-only", "--rollout-ext
 def advise(context: PresetContext) -> None:
     """Fill in the number of nodes and GPUs if training and rollouts share them, and check them."""
     command = context.command
-    is_script = command.is_list and not command.is_extensible  # the flags are in the script
+    # The flags are in the script, or in a text that is not parsed.
+    is_script = not command.argv or (command.is_list and not command.is_extensible)
     if is_script or any(command.flag(name) for name in _OTHER_PLACEMENT):
         return
     shares = command.flag("--colocate") is not None

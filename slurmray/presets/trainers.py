@@ -28,7 +28,7 @@ _COMMANDS: dict[str, str] = {
 }
 # Arguments of trainers whose nodes only the user can divide: their presets add no numbers then.
 OWN_PLACEMENT = re.compile(
-    r"enable_resource_pool=|colocated\.enabled=|rollout\.nnodes=|distillation\.enabled=|colocate_all=(?!true)"
+    r"enable_resource_pool=|colocated\.enabled=|rollout\.nnodes=|distillation\.enabled=|colocate_all=(?!(?i:true))"
 )
 # Trainers without a preset: programs that start training on many nodes or GPUs.
 _TRAINERS = re.compile(

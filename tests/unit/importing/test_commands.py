@@ -469,9 +469,23 @@ def test_default_values_are_remarks() -> None:
     assert (fields(script)["env"], fields(script)["run"][-1]) == ({"LR": "1e-6"}, "1e-6")
 
 
+def test_default_values_that_are_assigned() -> None:
+    script = ': "${LR:=1e-6}" "${SEED=7}"\npython train.py --lr $LR --seed $SEED\n'
+    assert fields(script)["run"] == ["python", "train.py", "--lr", "1e-6", "--seed", "7"]
+
+
+def test_options_of_srun_with_and_without_a_value() -> None:
+    assert run("srun -N1 -q high -K1 python3 train.py --lr 1")["run"] == ["python3", "train.py", "--lr", "1"]
+    assert run("srun -K -N1 python3 train.py")["run"] == ["python3", "train.py"]
+
+
 @pytest.mark.parametrize(
     ("name", "is_secret"),
     [
+        ("--moe-token-dispatcher-type", False),
+        ("--token_tis_ratio_clip_high", False),
+        ("--metadata-key", False),
+        ("--swanlab-key", True),
         ("--input_key", False),
         ("--label-key", False),
         ("--max-token", False),

@@ -12,7 +12,7 @@ from slurmray.spec.job_spec import JobSpec
 
 MAIN = ["uv", "run", "examples/run_grpo.py"]
 OF_GENERATION = "policy.generation.colocated.resources"
-APART = "policy.generation.colocated.enabled=false"
+APART = "policy.generation.colocated.enabled=False"  # Hydra ignores case
 
 
 def job(*overrides: str, nodes: int = 3, **fields: Any) -> JobSpec:

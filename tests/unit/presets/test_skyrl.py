@@ -31,6 +31,23 @@ def test_nodes_and_gpus_are_filled_in() -> None:
     assert (advice.env, advice.problems, advice.notes) == ({}, [], [])
 
 
+def test_hydra_ignores_case() -> None:
+    overrides = [*FOUR, "trainer.placement.colocate_all=True"]
+    assert advise(job(*overrides)).run == [*MAIN, *overrides, *FILLED_IN]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        *("bash examples/train/gsm8k/run_gsm8k.sh", ["bash", "run.sh"], f"{' '.join(MAIN)} seed=$(date +%s)"),
+        ["python3", "-m", "skyrl_train.entrypoints.main_base", "generator.num_inference_engines=16"],
+    ],
+)
+def test_engines_that_cannot_be_seen(run: Any) -> None:
+    """Those of a script, of a text that is not parsed, and of older versions with other names."""
+    assert advise(job(run=run)).problems == []
+
+
 @pytest.mark.parametrize("value", ["false", "$COLOCATE"])
 def test_nothing_is_filled_in_where_models_have_or_may_have_their_own_gpus(value: str) -> None:
     overrides = [f"trainer.placement.colocate_all={value}", "trainer.placement.policy_num_nodes=1"]

@@ -25,6 +25,16 @@ def test_training_and_rollouts_share_all_gpus() -> None:
     assert (advice.problems, advice.notes) == ([], [])
 
 
+def test_flags_in_a_text_that_is_not_parsed() -> None:
+    """slime's own scripts have a list of them from a file, which bash expands."""
+    text = (
+        "source scripts/models/qwen3-4B.sh\n"
+        'python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 4 --colocate "${MODEL_ARGS[@]}"\n'
+    )
+    advice = advise(job(gpus=4, run=text))
+    assert (advice.run, advice.problems) == (text, [])
+
+
 def test_nodes_with_another_number_of_gpus() -> None:
     run = advise(job("--colocate", gpus=4)).run
     sizes = ["--actor-num-nodes", "2", "--actor-num-gpus-per-node", "4", "--num-gpus-per-node", "4"]
