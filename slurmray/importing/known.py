@@ -21,7 +21,7 @@ STEP = "slurmray starts one task on each node"
 
 PROGRAMS = _table(
     (PRINTS, "echo printf printenv date nvidia-smi rocm-smi ibdev2netdev hostname whoami pwd ls id uname df"),
-    (PRINTS, "free nproc lscpu squeue sinfo scontrol sacct lsof netstat ss tail ps"),
+    (PRINTS, "free nproc lscpu squeue sinfo scontrol sacct lsof netstat ss tail ps tabs clear tput"),
     (RAY, "sleep wait ping nc pkill kill killall"),
     (
         STRUCTURE,

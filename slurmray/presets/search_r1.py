@@ -23,10 +23,9 @@ def advise(context: PresetContext) -> None:
     context.env |= {"TORCH_NCCL_AVOID_RECORD_STREAMS": "1", "VLLM_ATTENTION_BACKEND": "XFORMERS"}
     option = context.command.override("retriever.url")
     address = option.value if option else _ADDRESS
-    is_everywhere = any(
-        service.where in ("all", "workers") or context.spec.ray_nodes == 1
-        for service in context.spec.services
-    )
+    spec = context.spec
+    places = ("all", "workers") if spec.ray.head.cpus == 0 else ("all",)  # where Ray can run tasks
+    is_everywhere = any(service.where in places or spec.ray_nodes == 1 for service in spec.services)
     if context.command.argv and not is_everywhere and address and _LOOPBACK.search(address):
         # Ray chooses the node on which the loop with the searches runs.
         context.notes.append(

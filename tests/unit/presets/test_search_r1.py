@@ -72,6 +72,9 @@ def test_search_r1_cannot_resume() -> None:
 )  # fmt: skip
 def test_a_retriever_on_the_loopback_must_be_on_every_node(override: str, expected: list[str]) -> None:
     assert advise(job(override)).notes == expected
+    workers = {"name": "retriever", "run": "bash retrieval_launch.sh", "where": "workers"}
+    assert advise(job(override, services=[workers])).notes == expected, "tasks run on the head node, too"
+    assert advise(job(override, services=[workers], ray={"head": {"cpus": 0, "gpus": 0}})).notes == []
     for where, notes in (("all", []), ("head", expected)):
         service = {"name": "retriever", "run": "bash retrieval_launch.sh", "where": where}
         assert advise(job(override, services=[service])).notes == notes
