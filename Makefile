@@ -3,7 +3,7 @@
 .PHONY: help demo test test-all pyxis fresh left-out lint images goldens schema figures docs dist pyz install install-demo clean
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-# Empty: each process of pytest would compile all tests again.
+# Where this is set, each process of pytest compiles all tests again.
 export PYTHONDONTWRITEBYTECODE :=
 # More processes than cores, because many tests mostly wait. `make lint` runs tests/unit/test_templates.py.
 TESTS := $(PYTEST) --dist loadscope --no-loadscope-reorder --ignore tests/unit/test_templates.py

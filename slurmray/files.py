@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 MAX_INPUT = 16 << 20  # bytes of a configuration file, a template, or a job's events
@@ -22,6 +23,14 @@ LINK = "is a symbolic link"
 def too_large(limit: int) -> str:
     """Return why a file is not read that has more than `limit` bytes."""
     return f"is larger than {limit >> 20} MiB"
+
+
+def may_exist(path: Path, check: Callable[[Path], bool] = lambda path: path.exists()) -> bool:
+    """Whether a path passes a check of Path, or the user may not look: using it then fails, with a message."""
+    try:
+        return check(path)
+    except PermissionError:  # Python 3.14 returns False
+        return True
 
 
 def read(path: Path, limit: int = MAX_INPUT) -> bytes:

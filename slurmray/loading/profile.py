@@ -21,9 +21,8 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from slurmray import yaml_source
+from slurmray import files, yaml_source
 from slurmray.errors import Problem, SpecError
-from slurmray.files import read as read_file
 from slurmray.loading.demands import Demand, find_field, parse_allowed
 from slurmray.loading.load import place_problem
 from slurmray.slurm.host import Host, get_host
@@ -57,7 +56,7 @@ class Profile(NamedTuple):
     def refusals(self, spec: JobSpec) -> Iterator[Problem]:
         """Yield a problem for each demand that a job spec does not meet, and for missing files of `sync`."""
         for number, name in enumerate(spec.sync if self.host else ()):
-            if not _may_exist(Path(name)):  # rsync names what it cannot read
+            if not files.may_exist(Path(name)):  # rsync names what it cannot read
                 yield Problem("", f"sync, item {number + 1}: no such file: {name}", ("sync", number))
         for demand in self.demands:
             yield from demand.problems(spec)
@@ -127,18 +126,10 @@ def list_files() -> list[Path]:
     own = os.environ.get("SLURMRAY_CONFIG")
     if own is None:
         home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-        return [path for path in (home / "slurmray/config.yaml", SITE) if _may_exist(path)]
-    if own and not _may_exist(Path(own)):
+        return [path for path in (home / "slurmray/config.yaml", SITE) if files.may_exist(path)]
+    if own and not files.may_exist(Path(own)):
         raise SpecError([Problem("SLURMRAY_CONFIG", f"{own}: no such file; correct it, or unset it")])
     return [Path(own)] if own else []
-
-
-def _may_exist(path: Path) -> bool:
-    """Whether a file exists, or the user may not look: then reading it fails, with a message."""
-    try:
-        return path.exists()
-    except PermissionError:  # Python 3.14 returns False
-        return True
 
 
 def list_names() -> list[str]:
@@ -188,7 +179,7 @@ def _take_demands(part: Source) -> Iterator[Demand]:
 def _read(path: Path) -> Source:
     """Read a configuration file. SpecError for its mistakes, except for those in fields of job specs."""
     try:
-        source = yaml_source.read(str(path), yaml_source.decode(str(path), read_file(path)))
+        source = yaml_source.read(str(path), yaml_source.decode(str(path), files.read(path)))
     except OSError as error:
         raise SpecError([Problem(str(path), f"cannot be read: {error.strerror}")]) from None
     source.data = {} if source.data is None else source.data

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from slurmray import files
 from slurmray.plan import Plan
 from slurmray.presets.trainers import other_preset
 from slurmray.spec.job_spec import JobSpec
@@ -33,14 +34,6 @@ def unset_variables(
     """
     fields = spec.submitter_variables
     return [fields[name] for name in fields if name not in environment and not name.startswith(own)]
-
-
-def _is_folder(path: str) -> bool:
-    """Whether it is a folder, or the user may not look."""
-    try:
-        return Path(path).is_dir()
-    except PermissionError:  # Python 3.14 returns False
-        return True
 
 
 def _memory_in_mb(spec: JobSpec) -> Iterator[str]:
@@ -70,7 +63,7 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
             lines.append(f"slurm.{name}: Slurm does not expand ~; write the path of the home folder")
         elif variable := re.search(r"\$\{?\w+\}?", value):
             lines.append(f"slurm.{name}: Slurm does not expand {variable[0]}; write the path itself")
-        elif is_submitted_here and "%" not in folder and not _is_folder(folder):
+        elif is_submitted_here and "%" not in folder and not files.may_exist(Path(folder), Path.is_dir):
             reason = f", as %x is the name {spec.name}" if "%x" in value and "/" in spec.name else ""
             fix = f"mkdir -p {shlex.quote(folder)}"
             text = f"there is no folder {folder}{reason}, so the job would have no log: {fix}"

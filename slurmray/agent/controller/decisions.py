@@ -308,7 +308,7 @@ class Controller:
     def _stop_before_restart(self, now: float) -> None:
         """Give the trainer time for its end where another node was lost and it is to start again."""
         failure = self.state.failure
-        if not failure or not self._may_trainer_end() or self.requests.is_end_requested:
+        if not failure or not self._does_trainer_run() or self.requests.is_end_requested:
             return
         is_loss = failure.kind in NODE_LOSSES and self.settings["on_node_loss"] == "restart"
         if (is_loss or failure.kind == "stalled") and self._stop_until is None:
@@ -319,7 +319,7 @@ class Controller:
             self.actions.send({"type": "stop_before_restart", "seconds": grace})
             self._stop_until = now + grace + STOP_MARGIN
 
-    def _may_trainer_end(self) -> bool:
+    def _does_trainer_run(self) -> bool:
         """Whether the trainer runs, and no failure is of its node."""
         failure = self.state.failure
         has_head = not self.nodes[self.head].is_over and not (failure and self.head in failure.nodes)
@@ -335,7 +335,7 @@ class Controller:
         if self.requests.is_stopping and self.state.count(state.STARTED) and self._have_started_ones_gone():
             return True
         is_trainer_stopping = self._is_trainer_stopping or self.requests.is_end_requested
-        has_failed = self.state.failure and not (is_trainer_stopping and self._may_trainer_end())
+        has_failed = self.state.failure and not (is_trainer_stopping and self._does_trainer_run())
         if has_failed and (now >= self._unfit_until or self._have_all_reported()):
             return True
         if self.settings["only_checks"] and self.state.have_all(state.CHECKED):
@@ -700,8 +700,8 @@ class Controller:
         is_unprepared = kind in UNPREPARED and any(self._joining.get(node) for node in nodes)
         is_unprepared = is_unprepared or (kind == "bring_up" and any(node in self._joining for node in nodes))
         is_loss = kind in (*NODE_LOSSES, *UNFIT) or is_unprepared
-        may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained
-        may_continue = may_continue and self.head not in nodes
+        has_head = self.head not in nodes
+        may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained and has_head
         has_ended = may_continue and self.state.trainer_code is not None
         if is_loss and (has_ended or self._has_requested_start()):
             self.log.write("%s: %s" % (and_names(nodes), text))

@@ -53,9 +53,8 @@ def stalls(cluster: Cluster) -> list[dict[str, Any]]:
 
 def test_stalls_of_several_starts_have_their_own_folders() -> None:
     first, second = train(), train()
-    second.controller.job.update(first.controller.job)  # of the same attempt
     for cluster in (first, second):
-        second.controller.job["stalls"] = first.controller.job["stalls"]
+        second.controller.job["stalls"] = first.controller.job["stalls"]  # of the same attempt
         assert watch(cluster, 60, lambda *_: IDLE)
     asked = [m for cluster in (first, second) for m in cluster.sent if m["type"] == "collect_evidence"]
     assert [message["number"] for message in asked] == [1, 2]
