@@ -26,7 +26,7 @@ def too_large(limit: int) -> str:
 
 
 def may_exist(path: Path, check: Callable[[Path], bool] = lambda path: path.exists()) -> bool:
-    """Whether a path passes a check of Path, or the user may not look: using it then fails, with a message."""
+    """Whether a path passes a check of Path, or the user may not look: using it then fails."""
     try:
         return check(path)
     except PermissionError:  # Python 3.14 returns False
