@@ -23,10 +23,11 @@ OUTPUT = "setup-output"  # file in the job's folder
 COMMANDS = "setup-commands"  # file in the job's folder: `ps` shows arguments to everybody
 ENVIRONMENT = "setup-environment"  # file in the job's folder: that of the commands at their end
 # $0: COMMANDS. $1: OUTPUT. $2: ENVIRONMENT. The output also goes to the node's log. The names of files are in
-# the inner command, which has no arguments, so that the commands have none. tee ends with the last process
-# that has its pipe: one that the commands have left behind, e.g. a daemon, is not awaited.
-SCRIPT = """bash -e -c "trap 'env -0 >$2' EXIT; . $0" "$0" > >(tee "$1") 2>&1; code=$?
-for _ in {1..10}; do kill -0 "$!" 2>/dev/null || break; sleep 0.1; done
+# the inner command, which has no arguments, so that the commands have none. $1.over appears when tee has
+# written everything. It is awaited for two seconds only: a daemon of the commands may have the pipe.
+SCRIPT = """rm -f "$1.over"
+bash -e -c "trap 'env -0 >$2' EXIT; . $0" "$0" > >(tee "$1"; : >"$1.over") 2>&1; code=$?
+for _ in {1..20}; do [[ ! -e $1.over ]] || break; sleep 0.1; done
 exit "$code\""""
 BASHS_OWN = ("_", "OLDPWD", "PWD", "SHLVL")  # variables that bash sets
 # Types of messages that are handled while the commands run. The others wait.

@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +21,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from slurmray.agent import heartbeat
+from slurmray.agent.container import setup
 from slurmray.agent.container.ray import ports
 from tests.unit.agent.containers import RAY, Cluster, Node, cluster, group, job, left_over, settings
 from tests.unit.texts import TEXTS, TOKENS
@@ -787,6 +790,18 @@ def test_a_setup_in_the_container_that_leaves_a_process(tmp_path: Path) -> None:
         assert "started\n" in made.head.log.read_text()
         assert made.head.close() == 0
     assert left_over(tmp_path) == []
+
+
+def test_the_last_lines_of_a_setup_in_the_container(tmp_path: Path) -> None:
+    """They are awaited, for the finding: tee may be slow."""
+    tee = tmp_path / "tee"
+    tee.write_text(f'#!/bin/sh\nsleep 0.5; exec {shutil.which("tee")} "$@"\n')
+    tee.chmod(0o755)
+    files = [str(tmp_path / name) for name in ("commands", "output", "environment")]
+    Path(files[0]).write_text("echo ERROR: no such package; exit 3")
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", setup.SCRIPT, *files], env=env, check=False, timeout=60)
+    assert (done.returncode, Path(files[1]).read_text()) == (3, "ERROR: no such package\n")
 
 
 @pytest.mark.parametrize("level", ["fail", "none"])
