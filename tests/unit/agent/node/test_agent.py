@@ -27,7 +27,7 @@ from tests.unit.agent.containers import quick
 from tests.unit.agent.peer import Peer
 from tests.unit.agent.wire_types import TO_CONTROLLER, TO_NODES
 
-HANG = 30  # seconds
+HANG = 60  # seconds
 
 # Stand-in for the container process: writes its input into the file `container`. does: see NodeProcess.
 CONTAINER = """
@@ -540,7 +540,7 @@ def test_a_worker_that_gets_no_heartbeat(
         assert now - begin < HANG
         if noticed == math.inf and "no heartbeat from the head node" in node.log():
             noticed = now
-        if noticed < now < noticed + seconds:
+        if seconds and now < noticed + seconds:
             file.write_text(str(now))
             assert not node.calls()
         time.sleep(0.05)
