@@ -6,12 +6,12 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from slurmray.importing.calls import Program, is_log
+from slurmray.importing.calls import Program
 from slurmray.importing.draft import Draft
 from slurmray.importing.importer import Importer
 from slurmray.importing.known import FILES
 from slurmray.importing.sbatch_lines import count_gpus
-from slurmray.importing.words import Part, Word, bash_source
+from slurmray.importing.words import Part, Word, bash_source, is_log
 from slurmray.presets.trainers import NUMBERS, OWN_PLACEMENT, find_preset, looks_like_trainer
 from slurmray.spec.runtimes import RUNTIMES
 

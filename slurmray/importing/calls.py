@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 
 from slurmray.importing.reader import Command, Context, Reader
@@ -63,9 +62,3 @@ class Program:
     def text(self) -> str:
         """The beginning of the command line, for patterns."""
         return bash_source(self.words)[:_MAX_TEXT]
-
-
-def is_log(word: Word) -> bool:
-    """Whether a file that a command writes to is a log, or none: the job has its own."""
-    text = "".join(part.text for part in word.parts)
-    return bool(re.search(r"/dev/|\.(?:out|err)$|(?i:log)", text)) or word.constant in ("1", "2")

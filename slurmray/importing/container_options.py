@@ -41,6 +41,7 @@ _SKIPPED = {
     **dict.fromkeys(("-i", "-t", "--interactive", "--tty", "-q", "--quiet", "--cidfile", "-h"), LIFE),
     **dict.fromkeys(("-p", "--publish", "-P", "--publish-all", "--expose"), _NETWORK),
     "--hostname": LIFE,
+    "--entrypoint": "the program that it names begins the command",
     "--ipc": "see container.shm_size; not set: the size of the node's /dev/shm",
     "--privileged": f"{_DEVICES}; --privileged gives access to the GPUs of other jobs",
 }

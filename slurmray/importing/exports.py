@@ -6,11 +6,12 @@ from slurmray.importing.draft import Draft
 from slurmray.importing.known import MASKS, VARIABLES
 from slurmray.importing.words import Word
 
-_SEARCH_PATHS = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+# Where host commands find programs and their libraries. A container's image sets its own.
+_SEARCH_PATHS = ("PATH", "LD_LIBRARY_PATH")
 
 
 class Environment:
-    """Sets `env`, `node_env` for values that only the nodes know, and `setup` for search paths.
+    """Sets `env`, `node_env` for values that only the nodes know, and `setup` for search paths of the host.
 
     passed: names given to a container.
     """

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from slurmray.importing import known
-from slurmray.importing.calls import Call, Program, is_log
+from slurmray.importing.calls import Call, Program
 from slurmray.importing.container_options import (
     APPTAINER_FLAGS,
     APPTAINERS,
@@ -24,7 +24,7 @@ from slurmray.importing.reader import Command, Context, Reader
 from slurmray.importing.secret_names import is_secret_name
 from slurmray.importing.shell_setup import ShellSetup
 from slurmray.importing.syntax_tree import BashSyntaxError
-from slurmray.importing.words import Word, bash_source, constant
+from slurmray.importing.words import Word, bash_source, constant, is_log
 
 _MAX_INSTALLER = 6  # words, in which `install` is
 _IN_CONTAINER = "slurmray runs commands in the container"
@@ -336,6 +336,8 @@ class Importer:
             return
         image, inner = rest[0], rest[1:]
         values = {option.name: option.value for option in options}
+        if program := values.get("--entrypoint"):
+            inner = inner if program.constant == "" else [program, *inner]
         is_background = call.context.is_background or not {"-d", "--detach"}.isdisjoint(values)
         context = replace(call.context, is_inside=True, image=image.path, is_background=is_background)
         main = self.draft.get("container.image")

@@ -9,7 +9,7 @@ from slurmray.importing.draft import TooLargeError
 from slurmray.importing.known import STRUCTURE
 from slurmray.importing.shell_expansion import Variables
 from slurmray.importing.syntax_tree import BashSyntaxError, Node, parse
-from slurmray.importing.words import Kind, Part, Word
+from slurmray.importing.words import Kind, Part, Word, is_log
 
 if TYPE_CHECKING:
     from slurmray.importing.importer import Importer
@@ -20,7 +20,7 @@ _MAX_CALLS = 200
 _MAX_COMMANDS = 5000
 _WRITES = (">", ">>", ">|", "&>", "&>>")
 # Programs after a pipe that only copy or filter what the first one prints.
-_FILTERS = ("tee", "cat", "grep", "ts", "sed", "awk", "head", "tail", "tr", "sort", "wc", "cut", "xargs")
+_FILTERS = ("tee", "cat", "grep", "ts", "sed", "awk", "head", "tail", "tr", "sort", "wc", "cut")
 
 
 @dataclass(frozen=True)
@@ -243,11 +243,7 @@ class Reader:
         before = variables.arrays.get(name, []) if assign.get("Append") else []
         variables.arrays[name] = [*before, *elements]
         variables.texts.pop(name, None)
-        # `array=($(command))` has an unknown number of elements, of one kind.
-        unknown = [
-            part for word in elements for part in word.parts if part.kind != "text" and not part.is_quoted
-        ]
-        if unknown or context.is_conditional or context.is_looped:
+        if context.is_conditional or context.is_looped:
             kind = _kind_of(elements)
             del variables.arrays[name]
             variables.texts[name] = Word((Part(f"${{{name}[@]}}", kind, False),), lines[0])
@@ -281,11 +277,16 @@ class Reader:
     def _read_binarycmd(self, node: Node, command: Node, context: Context) -> None:
         left, right = command["X"], command["Y"]
         if command["Op"] in ("|", "|&"):
-            called = (right.get("Cmd") or {}).get("Args")
-            words = self.variables.expand(called[0]) if called else []
+            called = (right.get("Cmd") or {}).get("Args") or []
+            words = [word for each in called for word in self.variables.expand(each)]
             if words and words[0].constant in _FILTERS:
                 self._statement(left, context)
-                self.draft.skip(self._lines(right), "the job's log has the output")
+                writes = self._redirections(right, self.variables.line(right))[2]
+                files = words[1:] if words[0].constant == "tee" else [writes] if writes is not None else []
+                if all(is_log(file) or file.beginning.startswith("-") for file in files):
+                    self.draft.skip(self._lines(right), "the job's log has the output")
+                else:
+                    self.draft.look(self._lines(right), "the job's log has the output, and no other file")
             else:
                 self.draft.look(self._lines(node), "a pipe")
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterator
@@ -259,7 +260,9 @@ class Variables:
         if index in ("@", "*"):
             parts = [part for element in elements for part in (*element.parts, Part(" "))]
             return Word(tuple(parts[:-1]), 0)
-        return elements[int(index)] if _NUMBER.fullmatch(index) and int(index) < len(elements) else None
+        # `$(command)` may be any number of elements.
+        known = list(itertools.takewhile(lambda element: element.is_one_word, elements))
+        return known[int(index)] if _NUMBER.fullmatch(index) and int(index) < len(known) else None
 
     def _code(self, text: str, is_quoted: bool, value: Word | None = None) -> Part:
         is_cluster = _CLUSTER_PROGRAMS.search(text) or (value is not None and value.has("cluster"))

@@ -115,6 +115,11 @@ class Word:
         """Whether the word has a part of this kind."""
         return any(part.kind == kind for part in self.parts)
 
+    @property
+    def is_one_word(self) -> bool:
+        """Whether bash makes one word of it, whatever its variables and commands have."""
+        return all(part.kind == "text" or part.is_quoted for part in self.parts)
+
     def partition(self, separator: str) -> tuple[str, Word | None]:
         """Split at the first separator in the constant beginning; no second part if there is none."""
         before = ""
@@ -145,3 +150,9 @@ def constant(text: str, line: int) -> Word:
 def bash_source(words: Iterable[Word]) -> str:
     """Return words as a command of bash."""
     return " ".join(word.bash for word in words)
+
+
+def is_log(word: Word) -> bool:
+    """Whether a file that a command writes to is a log, or none: the job has its own."""
+    text = "".join(part.text for part in word.parts)
+    return bool(re.search(r"/dev/|\.(?:out|err)$|(?i:log)", text)) or word.constant in ("1", "2")

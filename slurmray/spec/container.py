@@ -29,11 +29,21 @@ _SRUN_RESERVED = (
     *("--export", "--input", "-i", "--output", "-o", "--error", "-e", "--label", "-l", "--pty"),
     *("--kill-on-bad-exit", "-K", "--wait", "-W", "--multi-prog", "--relative", "-r"),
 )
+# Options of `podman run` and `docker run` by which a container runs another program, or outlives its job.
+_RUN_RESERVED = ("--detach", "-d", "--entrypoint", "--name", "--restart")
 
 
 def _check_srun_option(argument: str) -> str:
+    return _check_option(argument, _SRUN_RESERVED)
+
+
+def _check_run_option(argument: str) -> str:
+    return _check_option(argument, _RUN_RESERVED)
+
+
+def _check_option(argument: str, reserved: tuple[str, ...]) -> str:
     option = argument.partition("=")[0]
-    if option in _SRUN_RESERVED:
+    if option in reserved:
         raise ValueError(f"{option}: slurmray sets it; leave it out")
     return argument
 
@@ -115,7 +125,7 @@ class Container(Model):
     """Size of /dev/shm, e.g. `64g`. Not set: the size of the node's /dev/shm."""
     ulimits: list[Annotated[Line, _ULIMIT_RULE, pattern(f"^{_ULIMIT}$")]] = Field(default=[])
     """Soft and hard limits, e.g. `memlock=-1:-1`."""
-    args: list[Text] = Field(default=[])
+    args: list[Annotated[Text, AfterValidator(_check_run_option)]] = Field(default=[])
     """More options of `podman run`, `docker run`, `apptainer exec` or `singularity exec`."""
     step_args: list[Annotated[Text, AfterValidator(_check_srun_option)]] = Field(default=[])
     """With pyxis or none: more options of the `srun` that starts the task on each node."""

@@ -54,6 +54,21 @@ def test_what_is_around_the_trainer(shell: str) -> None:
     assert run(shell.format("python train.py a"))["run"] == ["python", "train.py", "a"]
 
 
+@pytest.mark.parametrize(
+    ("end", "is_told"),
+    [
+        ("| tee log.txt", False),
+        ("| tee -a /dev/stderr | grep -v INFO", False),
+        ("| tee results.txt", True),
+        ("| sort > results.txt", True),
+        ("| xargs mail", True),
+    ],
+)
+def test_where_the_output_of_the_trainer_goes(end: str, is_told: bool) -> None:
+    """The user hears of files and programs that get no output any more."""
+    assert looks(f"{TRAINER} {end}") == [1] * is_told
+
+
 def test_values_of_variables() -> None:
     made = run(
         "A=1; B=\"$A 2\"; C=(x 'y z'); C+=($A)",
@@ -77,6 +92,8 @@ def test_values_of_variables() -> None:
         ("python train.py 'it'\\''s' $EXTRA", "python train.py 'it'\"'\"'s' $EXTRA"),
         ("for i in 1 2; do X=$i; done; python train.py $X", "python train.py $X"),
         ("python train.py *.json {a,b}", "python train.py *.json {a,b}"),
+        ('A=(--lr 1 $EXTRA x); python train.py "${A[@]}" ${A[1]}', "python train.py --lr 1 $EXTRA x 1"),
+        ('A=($(ls) x); python train.py "${A[@]}" ${A[1]}', "python train.py $(ls) x ${A[1]}"),
     ],
 )
 def test_what_is_only_known_in_the_job(line: str, text: str) -> None:
@@ -106,6 +123,15 @@ def test_the_environment() -> None:
         **{"WANDB_API_KEY": None, "http_proxy": None},
     }
     assert made["node_env"] == 'export C="$HOME/c"'
+
+
+def test_search_paths() -> None:
+    """Containers and Ray get PYTHONPATH; the others are those of the host."""
+    made = run("export PATH=$HOME/bin:$PATH", "export PYTHONPATH=$PWD:$PYTHONPATH", TRAINER)
+    assert (made["setup"], made["node_env"]) == (
+        'export PATH="$HOME/bin:$PATH"',
+        'export PYTHONPATH="$PWD:$PYTHONPATH"',
+    )
 
 
 def test_setup() -> None:
@@ -153,6 +179,13 @@ def test_options_of_docker(engine: str) -> None:
         **{"args": ["--cpus=8"], "pull": "always"},
     }
     assert (made["env"], made["env_file"]) == ({"A": "1", "B": None}, ".env")
+
+
+@pytest.mark.parametrize("program", ["--entrypoint python org/img:1", '--entrypoint="" org/img:1 python'])
+def test_the_entrypoint_begins_the_command(program: str) -> None:
+    made = run(f"docker run --rm {program} train.py --lr 1")
+    assert (made["run"], made["container"]["image"]) == (["python", "train.py", "--lr", "1"], "org/img:1")
+    assert "args" not in made["container"]
 
 
 def test_options_of_apptainer() -> None:
