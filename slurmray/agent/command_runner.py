@@ -21,6 +21,8 @@ PAUSE = 0.1  # seconds between two looks whether it has ended
 TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL
 REST = 1 << 20  # bytes of output read at most after its end: what a pipe may hold
 OUTPUT_KEPT = 1 << 16  # bytes of the output of a long command
+LOCK_PAUSE = 2.0  # seconds that a late command gets whenever it is seen waiting for a lock
+LOCK_WAIT = 900.0  # seconds that it gets so in all: a Podman that unpacks a layer holds a lock for 5 s per GB
 # Kills the process group whose id it has read, if no other line follows. It is outside the task's process
 # tree, which Slurm kills at once after scancel; without cgroups not a Podman that is between two processes.
 GUARD = 'read -r group && { read -r _ || kill -s KILL -- "-$group"; }'
@@ -52,6 +54,7 @@ def run(
     is_interrupted: "Callable[[], bool]" = lambda: False,
     is_logged: bool = True,
     is_hopeless: "Callable[[bytearray], bool]" = lambda _: False,
+    on_lock: "Callable[[], None]" = lambda: None,
 ) -> Result:
     """Run a command, in a session of its own.
 
@@ -78,7 +81,7 @@ def run(
     streams = {process.stdout.fileno(): _copy_to(out) if is_long else out.extend}
     if process.stderr:
         streams[process.stderr.fileno()] = _copy_to(err) if is_logged else err.extend
-    is_late = collect(process, streams, due, lambda: is_interrupted() or is_hopeless(out))
+    is_late = collect(process, streams, due, lambda: is_interrupted() or is_hopeless(out), on_lock)
     if guard:
         _dismiss(guard, process)
     for stream in filter(None, (process.stdout, process.stderr, guard)):
@@ -157,17 +160,22 @@ def collect(
     streams: "Dict[int, Callable[[bytes], None]]",
     due: float,
     is_interrupted: "Callable[[], bool]",
+    on_lock: "Callable[[], None]" = lambda: None,
 ) -> bool:
     """Pass the output of a process on until it has ended; return whether it was ended because it was late.
 
     It leads a session, which gets SIGTERM, on which a runtime cleans up, and SIGKILL when it is late or
-    interrupted. streams: descriptor -> function for its data. due: time.monotonic().
+    interrupted. streams: descriptor -> function for its data. due: time.monotonic(); later, with a call of
+    on_lock, while it waits for a lock that another process holds.
     """
     signals = [signal.SIGTERM, signal.SIGKILL]
-    is_late, wait_until, rest = False, 0.0, REST
+    is_late, wait_until, rest, latest = False, 0.0, REST, due + LOCK_WAIT
     while True:
         has_ended = process.poll() is not None  # before reading: then all that it wrote is there
         now = time.monotonic()
+        if not has_ended and due < now < latest and not is_interrupted() and _waits_for_lock(process.pid):
+            on_lock()
+            due = now + LOCK_PAUSE
         if not has_ended and (now > due or is_interrupted()) and now > wait_until:
             if not signals:
                 return True  # not even SIGKILL ends it: it waits for a device
@@ -191,6 +199,22 @@ def collect(
             rest -= len(data) if has_ended else 0
         if has_ended and not (ready and rest > 0):
             return is_late
+
+
+def _waits_for_lock(session: int) -> bool:
+    """Whether a process of a session waits for a lock of a file that another process holds."""
+    try:
+        with open("/proc/locks") as file:  # "1: -> POSIX ADVISORY WRITE PID ..." is one that waits
+            waiting = [line.split()[5] for line in file if "->" in line]
+    except OSError:
+        return False
+    for pid in waiting:
+        try:
+            if os.getsid(int(pid)) == session:
+                return True
+        except OSError:
+            pass  # it has ended
+    return False
 
 
 def _copy_to(kept: bytearray) -> "Callable[[bytes], None]":

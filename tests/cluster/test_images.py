@@ -99,3 +99,23 @@ def test_a_tar_with_another_image(jobs: Jobs) -> None:
     assert job.code == "66:0", job.log
     fix = f"set container.image to the name that {jobs.cluster.layout.runtime} load prints"
     assert job.last_line.endswith(f"/image.tar: has no image of that name; {fix}"), job.log
+
+
+@pytest.mark.full
+def test_podman_waits_for_another_one(podman_cluster: SlurmCluster, folder: Path) -> None:
+    """For longer than the deadline of short commands. The lock is the one that `podman pull` holds."""
+    jobs = Jobs(podman_cluster, folder, "alice")
+    lock = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(30)"
+    )
+    (folder / "lock.py").write_text(lock)
+    setup = (
+        "layers=$(podman info --format '{{.Store.GraphRoot}}')/overlay-layers\n"
+        f"python3 {folder}/lock.py $layers/layers.lock >/dev/null 2>&1 &\n"
+        "sleep 1\n"
+    )
+    spec = yaml.safe_load(spec_of(jobs, {})) | {"setup": setup}
+    job = jobs.run(yaml.safe_dump(spec), ["true"])
+    assert job.code == "0:0", job.log
+    assert "podman image waits for another process" in job.log
+    wait_clean(jobs.cluster)

@@ -92,7 +92,8 @@ class NodeApi:
     ) -> "Result":
         """Run a short command. Its standard error also goes to the node's log. Raises errors.Stopped.
 
-        timeout: seconds. During clean-up a command is not interrupted when the job ends.
+        timeout: seconds; more while it waits for a lock, e.g. Podman while another one unpacks an image.
+        During clean-up a command is not interrupted when the job ends.
         """
         return self._run(argv, timeout, env)
 
@@ -121,8 +122,20 @@ class NodeApi:
         env: "Optional[Dict[str, str]]",
         is_hopeless: "Callable[[bytearray], bool]" = lambda _: False,
     ) -> "Result":
+        def on_lock() -> None:
+            if not self.doing:
+                self.doing = "lock"
+                text = "%s waits for another process, e.g. a %s that unpacks an image"
+                self.phase("image", text % (" ".join(argv[:2]), argv[0]))
+
         env = self.env if env is None else env
-        done = command_runner.run(argv, env, timeout, self._is_interrupted, is_hopeless=is_hopeless)
+        before = self.doing
+        try:
+            done = command_runner.run(
+                argv, env, timeout, self._is_interrupted, is_hopeless=is_hopeless, on_lock=on_lock
+            )
+        finally:
+            self.doing = before
         self._require_time()
         return done
 
