@@ -15,10 +15,11 @@ import pytest
 from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
-from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
+from slurmray.rehearsal.cluster.slurm_conf import USERS, ClusterConfig
 from slurmray.rehearsal.images import suites
 from slurmray.spec.container import DEFAULT_IMAGE
 
+from . import rootless
 from .jobs import Jobs
 from .test_jobs import ONE, TWO, check_values_arrive
 
@@ -86,24 +87,30 @@ def one_cpu() -> Iterator[None]:
         os.sched_setaffinity(0, cpus)
 
 
-@pytest.fixture
-def private_tmp(docker_layout: Layout, private_folder: Path) -> Iterator[Jobs]:
+@contextlib.contextmanager
+def private_tmp_cluster(layout: Layout, folder: Path) -> Iterator[Jobs]:
     """A cluster whose Slurm makes a /tmp for each job."""
     root = suites.root(machine.cache_folder(), "trixie", print)
-    layout = dataclasses.replace(docker_layout, folder=private_folder, root=root)
+    layout = dataclasses.replace(layout, folder=folder, root=root)
     with contextlib.ExitStack() as stack:
         # Slurm mounts the file of a new mount namespace. Linux 6.18 takes that for a loop if its number is
         # lower than that of slurmd's namespace, and each CPU has numbers of its own.
         with one_cpu():
             cluster = stack.enter_context(SlurmCluster(ClusterConfig(private_tmp=True), layout))
-        yield Jobs(cluster, private_folder, "alice")
+        yield Jobs(cluster, folder, "alice")
+
+
+@pytest.fixture
+def private_tmp(docker_layout: Layout, private_folder: Path) -> Iterator[Jobs]:
+    with private_tmp_cluster(docker_layout, private_folder) as jobs:
+        yield jobs
 
 
 @pytest.mark.full
 def test_a_tmp_that_slurm_makes_for_each_job(private_tmp: Jobs) -> None:
     job = private_tmp.run(ON_ONE_CPU)
     assert job.code == "65:0", job.log
-    found = "/tmp is the job's own (job_container/tmpfs), and docker sees the host's"
+    found = "/tmp is the job's own (job_container/tmpfs), and docker sees another"
     fix = "set ray.temp_dir to a folder elsewhere on the node's disk"
     row = f"{found} | a folder that is the same for both | {fix}"
     assert job.findings == {(node, "mount"): row for node in ("node1", "node2")}
@@ -113,3 +120,24 @@ def test_a_tmp_that_slurm_makes_for_each_job(private_tmp: Jobs) -> None:
 def test_a_temp_folder_that_docker_sees(private_tmp: Jobs) -> None:
     job = private_tmp.run(ON_ONE_CPU + "ray: {temp_dir: /var/tmp}")
     assert job.code == "0:0", job.log
+
+
+@pytest.mark.full
+def test_a_tmp_that_an_earlier_podman_does_not_see(
+    podman_layout: Layout, archive: Path, private_folder: Path
+) -> None:
+    """Of the same user, on one of the nodes: rootless Podman joins its namespaces."""
+    with private_tmp_cluster(podman_layout, private_folder) as jobs:
+        cluster = jobs.cluster
+        rootless.load_for_user(cluster, archive, USERS[0], print)
+        for host in ("node1", "node2"):
+            cluster.run(
+                ["install", "--directory", "--owner=alice", f"/run/user/{USERS[0].uid}"], "root", host
+            )
+        assert cluster.run(["podman", "ps"], "alice", "node2").returncode == 0
+        job = jobs.run(ON_ONE_CPU)
+        assert job.code == "65:0", job.log
+        found = "/tmp is the job's own (job_container/tmpfs), and podman sees another"
+        fix = "set ray.temp_dir to a folder elsewhere on the node's disk"
+        assert job.findings == {("node2", "mount"): f"{found} | a folder that is the same for both | {fix}"}
+        assert jobs.run(ON_ONE_CPU + "ray: {temp_dir: /var/tmp}").code == "0:0"

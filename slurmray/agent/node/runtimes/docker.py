@@ -5,6 +5,7 @@ import os
 from ..checks import storage
 from .engine import Engine
 from .limits import read_cgroups
+from .mount_options import private_mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,22 +70,9 @@ class Docker(Engine):
         """By the NVIDIA Container Toolkit."""
         return ["--gpus", '"device=%s"' % ",".join(uuids)]
 
-    def private_folder(self, path: str, root: str = "/") -> str:
-        """With job_container/tmpfs a job has its own /tmp, and the daemon has the host's.
-
-        root: for tests.
-        """
-        mount_point, source = "", ""
-        with open(os.path.join(root, "proc/self/mountinfo"), "rb") as file:  # proc_pid_mountinfo(5)
-            for line in file:
-                fields = os.fsdecode(line).split(" ")
-                target = fields[4].replace("\\040", " ")
-                # Of mounts on one folder, the last one counts.
-                if (path + "/").startswith(target.rstrip("/") + "/") and len(target) >= len(mount_point):
-                    mount_point, source = target, fields[3]
-        # As in Slurm's job_container_tmpfs.c: BASE/ID/.ID, and since 23.02 a folder in it.
-        job = self.node.job["id"]
-        return mount_point if "/%s/.%s/" % (job, job) in source + "/" else ""
+    def private_folder(self, path: str) -> str:
+        """The daemon has the host's /tmp."""
+        return private_mount(path, self.node.job["id"])
 
     def reachable_path(self, path: str) -> str:
         """On a network file system the daemon's root may become nobody (root_squash)."""

@@ -37,6 +37,23 @@ def normalize(path: str) -> str:
     return "/" + os.path.normpath(path).lstrip("/")
 
 
+def private_mount(path: str, job: str, root: str = "/") -> str:
+    """The folder above a path that Slurm made for a job (job_container/tmpfs), e.g. /tmp; "" if none.
+
+    root: for tests.
+    """
+    mount_point, source = "", ""
+    with open(os.path.join(root, "proc/self/mountinfo"), "rb") as file:  # proc_pid_mountinfo(5)
+        for line in file:
+            fields = os.fsdecode(line).split(" ")
+            target = fields[4].replace("\\040", " ")
+            # Of mounts on one folder, the last one counts.
+            if (path + "/").startswith(target.rstrip("/") + "/") and len(target) >= len(mount_point):
+                mount_point, source = target, fields[3]
+    # As in Slurm's job_container_tmpfs.c: BASE/ID/.ID, and since 23.02 a folder in it.
+    return mount_point if "/%s/.%s/" % (job, job) in source + "/" else ""
+
+
 def csv_field(text: str) -> str:
     """A quoted field of the CSV that --mount takes: a path may have commas, quotes and newlines."""
     return '"%s"' % text.replace('"', '""')
@@ -50,7 +67,7 @@ def _bind(node: "NodeApi", runtime: "Base", source: str, target: str, options: "
         return ""
     private = runtime.private_folder(source)
     if private:
-        found = "%s is the job's own (job_container/tmpfs), and %s sees the host's" % (private, runtime.name)
+        found = "%s is the job's own (job_container/tmpfs), and %s sees another" % (private, runtime.name)
         fix = "mount another folder than %s" % source
         if source == node.inside:
             fix = "set ray.temp_dir to a folder elsewhere on the node's disk"

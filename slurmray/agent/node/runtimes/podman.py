@@ -6,6 +6,7 @@ from ...fixes import fix_for
 from ..facts import LOGIN_SESSION, user_name
 from .engine import Engine
 from .limits import read_cgroups
+from .mount_options import private_mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,6 +83,12 @@ class Podman(Engine):
         if foreign:
             self._report_foreign_cgroup(", ".join(foreign))
         return True
+
+    def private_folder(self, path: str) -> str:
+        """Rootless Podman joins the mount namespace that an earlier one of the user has left."""
+        folder = private_mount(path, self.node.job["id"])
+        is_seen = not folder or self.node.run([self.program, "unshare", "test", "-e", path]).code != 1
+        return "" if is_seen else folder
 
     def likely_cause(self) -> str:
         """Podman 3.4, of Ubuntu 22.04, knows no quotes in --mount."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.node.runtimes.docker import Docker
-from slurmray.agent.node.runtimes.mount_options import mount_options
+from slurmray.agent.node.runtimes.mount_options import mount_options, private_mount
 
 from ...fake_node import FakeNode
 
@@ -57,8 +57,7 @@ def test_a_folder_that_slurm_made_for_the_job(
 ) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(MOUNTINFO.format(tmp="/tmp", job=job, last=last))
-    runtime = Docker(FakeNode(tmp_path))
-    assert runtime.private_folder(path, str(tmp_path)) == expected
+    assert private_mount(path, FakeNode(tmp_path).job["id"], str(tmp_path)) == expected
 
 
 def test_mounts_that_docker_does_not_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +68,7 @@ def test_mounts_that_docker_does_not_see(tmp_path: Path, monkeypatch: pytest.Mon
     )
     options = mount_options(node, runtime)
     assert options == ["--mount", f'type=bind,"source={tmp_path}/submit","target={tmp_path}/submit"']
-    found = "/tmp is the job's own (job_container/tmpfs), and docker sees the host's"
+    found = "/tmp is the job's own (job_container/tmpfs), and docker sees another"
     wanted = "a folder that is the same for both"
     assert node.findings == [
         ("preflight", "mount", found, wanted, fix)
