@@ -122,7 +122,8 @@ class Rendered(NamedTuple):
         if spec.trainer_nodes < spec.ray_nodes and not spec.slurm.groups:
             total = spec.trainer_nodes * spec.ray_gpus
             parts.append(f"{counted(total, 'GPU')} for the trainer, as the head node offers {spec.head_gpus}")
-        if not all(component.cpus_per_task for component in spec.slurm.components):
+        options = [dict(component.given()) for component in spec.slurm.components]
+        if not all("cpus-per-task" in given or "cpus-per-gpu" in given for given in options):
             parts.append(f"CPUs: {self.target.default_cpus} (request more with --cpus-per-task 8)")
         if self.target is TARGETS["slurm"]:
             asked = [queue_options(spec, component, self.host) for component in spec.slurm.components]

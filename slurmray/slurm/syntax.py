@@ -144,7 +144,7 @@ NEXT_COMPONENT = "#SBATCH hetjob"
 EXCLUSIVE = (("mem", "mem-per-cpu", "mem-per-gpu"), ("cpus-per-task", "cpus-per-gpu"))
 
 _ONE_TASK = "slurmray starts one task on each node; leave it out"
-_GPUS = "slurmray counts GPUs by node: use slurm.gpus_per_node"
+_GPUS = "slurmray counts GPUs by node: use slurm.gpus_per_node, or --gpus-per-node"
 _AT_SUBMIT = "give it to sbatch itself when you submit"
 
 # Options that slurmray sets, each with what to use instead.

@@ -32,10 +32,18 @@ _TRANSPORT = re.compile(r"[a-z-]+:[~/.]|(?:docker|oci)-archive:|docker-daemon:")
 _FILE = "a file or folder needs runtime apptainer, singularity or pyxis"
 _SIF = "a .sif file needs runtime apptainer or singularity"
 _NOT_PYXIS = "REGISTRY#IMAGE is for pyxis: write REGISTRY/IMAGE"
-_NO_TRANSPORT = "a name with a transport needs runtime apptainer or singularity: write only the image's name"
+_NO_TRANSPORT = "only apptainer and singularity know docker:// and the like: write only the image's name"
+# In the part after the registry, if there is one, and before the tag.
+_CAPITALS = re.compile(r"(?!\$)(?:[^/]*[.:][^/]*/|(?![^/]*[.:][^/]*/))[^:@]*[A-Z]")
+_NO_CAPITALS = "names of images have small letters only, but for the tag"
 # Kind of names -> (form of an image that it cannot have, why).
 _MISFITS: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
-    "engine": ((_FOR_PYXIS, _NOT_PYXIS), (_TRANSPORT, _NO_TRANSPORT), (_PATH, _FILE)),
+    "engine": (
+        (_FOR_PYXIS, _NOT_PYXIS),
+        (_TRANSPORT, _NO_TRANSPORT),
+        (_PATH, _FILE),
+        (_CAPITALS, _NO_CAPITALS),
+    ),
     "apptainer": ((_FOR_PYXIS, _NOT_PYXIS),),
     "pyxis": (
         (re.compile(r".*\.sif$"), _SIF),

@@ -122,7 +122,8 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
         ),
         (
             ["render", "--gpus", "8"],
-            "slurmray render: --gpus: slurmray counts GPUs by node: use slurm.gpus_per_node",
+            "slurmray render: --gpus: slurmray counts GPUs by node: use slurm.gpus_per_node, "
+            "or --gpus-per-node",
         ),
         (
             ["submit", "--ntasks-per-node=1"],
@@ -302,6 +303,12 @@ def test_the_first_command_of_a_new_user() -> None:
     ]
     assert os.access("generated.sh", os.X_OK)
     assert "#SBATCH --nodes=2" in Path("generated.sh").read_text().splitlines()
+
+
+def test_cpus_by_gpu_are_cpus() -> None:
+    done = run("render", "--nodes", "2", "--gpus-per-node", "8", "--cpus-per-gpu", "12")
+    assert done.returncode == 0
+    assert "CPUs" not in done.stderr.splitlines()[0]
 
 
 def test_options_of_sbatch_and_its_short_forms() -> None:

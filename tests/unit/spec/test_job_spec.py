@@ -204,7 +204,7 @@ def test_what_can_be_no_reference_of_an_image(image: str, runtime: str) -> None:
             (runtime, image)
             for runtime in ("auto", "podman", "docker", "apptainer", "singularity", "pyxis")
             for image in (
-                *("x", "x:y", "a/x", "a/b/c:d", "localhost/x:1", "localhost:5000/x", "host.org:5000/a/x:1"),
+                *("x", "x:y", "a/x", "a/b/c:d", "localhost/x:1", "localhost:5000/x", "Host.org:5000/a/x:V1"),
                 *("[::1]:5000/x:1", f"x@sha256:{'0a' * 32}", f"host:5000/a/x:1@sha256:{'0a' * 32}"),
                 *(f"sha256:{'0a' * 32}", "docker:24", "a/b:c#d"),
             )
