@@ -81,7 +81,7 @@ MARKED: dict[str, Any] = {
     "container": {
         "runtime": "podman",
         "command": "Zmark-program",
-        "image": "Zmark.image/Zmark:8642005",
+        "image": "Zmark.image/zmark:8642005",
         "pull": "always",
         "stage": "shared",
         "user": "8642006:8642007",
