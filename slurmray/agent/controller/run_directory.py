@@ -62,6 +62,8 @@ def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:
         head=job["nodes"][0],
         run_dir=run_dir,
     )
+    watch = settings["watch"]
+    watch["progress"] = paths.expand_in_batch("watch.progress", watch["progress"])
     if settings["checks"]["same_commit"]:
         path = paths.expand_in_batch("checks.same_commit", settings["checks"]["same_commit"])
         job["commit"] = command_runner.read_commit(paths.host_path(path))

@@ -23,6 +23,7 @@ import pytest
 from slurmray.agent import job_log
 from slurmray.agent.controller import run_directory
 from slurmray.agent.job_errors import JobError
+from tests.unit.agent.containers import job, settings
 
 BOB, ALICE = 65530, 65531  # users without names
 PR_SET_DUMPABLE, CLONE_NEWUSER = 4, 0x10000000  # prctl(2), unshare(2)
@@ -470,3 +471,19 @@ def test_two_clusters_on_one_file_system(tmp_path: Path, attempt: int) -> None:
     with events.open("a") as file:
         file.write(json.dumps({"v": 1, "event": "end"}) + "\n")
     assert make(tmp_path, attempt) == []
+
+
+def test_variables_of_the_progress_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unexpanded, it would never change, and a trainer that gets on would count as stalled."""
+    monkeypatch.setenv("SLURM_SUBMIT_DIR", str(tmp_path))
+    monkeypatch.setenv("SCRATCH", "/scratch")
+    given: Any = settings(watch={"progress": "$SCRATCH/steps"}, only_checks=False, groups=[])
+    run_directory.begin(new_job(tmp_path, 0), given, job_log.JobLog(time.time()))
+    assert given["watch"]["progress"] == "/scratch/steps"
+    given["watch"]["progress"] = "$GONE/steps"
+    with pytest.raises(JobError, match=r"^watch.progress: \$GONE is not set in the batch script"):
+        run_directory.begin(new_job(tmp_path, 1), given, job_log.JobLog(time.time()))
+
+
+def new_job(submit: Path, attempt: int) -> Any:
+    return job(run_dir=f"{submit}/slurmray-runs/7-{attempt}", attempt=attempt)
