@@ -21,8 +21,11 @@ PAUSE = 0.1  # seconds between two looks whether it has ended
 TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL
 REST = 1 << 20  # bytes of output read at most after its end: what a pipe may hold
 OUTPUT_KEPT = 1 << 16  # bytes of the output of a long command
-LOCK_PAUSE = 2.0  # seconds that a late command gets whenever it is seen waiting for a lock
-LOCK_WAIT = 900.0  # seconds that it gets so in all: a Podman that unpacks a layer holds a lock for 5 s per GB
+LOCK_PAUSE = 1.0  # seconds between two looks whether it waits for a lock
+LOCK_NOTICE = 10.0  # seconds after which it is told that a command waits for a lock
+LOCK_WAIT = (
+    900.0  # seconds of it that do not count: a Podman that unpacks a layer holds a lock for 5 s per GB
+)
 # Kills the process group whose id it has read, if no other line follows. It is outside the task's process
 # tree, which Slurm kills at once after scancel; without cgroups not a Podman that is between two processes.
 GUARD = 'read -r group && { read -r _ || kill -s KILL -- "-$group"; }'
@@ -54,7 +57,7 @@ def run(
     is_interrupted: "Callable[[], bool]" = lambda: False,
     is_logged: bool = True,
     is_hopeless: "Callable[[bytearray], bool]" = lambda _: False,
-    on_lock: "Callable[[], None]" = lambda: None,
+    on_lock: "Optional[Callable[[], None]]" = None,
 ) -> Result:
     """Run a command, in a session of its own.
 
@@ -160,22 +163,21 @@ def collect(
     streams: "Dict[int, Callable[[bytes], None]]",
     due: float,
     is_interrupted: "Callable[[], bool]",
-    on_lock: "Callable[[], None]" = lambda: None,
+    on_lock: "Optional[Callable[[], None]]" = None,
 ) -> bool:
     """Pass the output of a process on until it has ended; return whether it was ended because it was late.
 
     It leads a session, which gets SIGTERM, on which a runtime cleans up, and SIGKILL when it is late or
-    interrupted. streams: descriptor -> function for its data. due: time.monotonic(); later, with a call of
-    on_lock, while it waits for a lock that another process holds.
+    interrupted. streams: descriptor -> function for its data. due: time.monotonic(). on_lock: if given, time
+    in which it waits for a lock of a file does not count; called while that takes long.
     """
     signals = [signal.SIGTERM, signal.SIGKILL]
-    is_late, wait_until, rest, latest = False, 0.0, REST, due + LOCK_WAIT
+    is_late, wait_until, rest = False, 0.0, REST
+    locks = _LockWatch(process.pid, on_lock)
     while True:
         has_ended = process.poll() is not None  # before reading: then all that it wrote is there
         now = time.monotonic()
-        if not has_ended and due < now < latest and not is_interrupted() and _waits_for_lock(process.pid):
-            on_lock()
-            due = now + LOCK_PAUSE
+        due += 0 if has_ended else locks.look(now)
         if not has_ended and (now > due or is_interrupted()) and now > wait_until:
             if not signals:
                 return True  # not even SIGKILL ends it: it waits for a device
@@ -201,8 +203,31 @@ def collect(
             return is_late
 
 
+class _LockWatch:
+    """Measures how long a command waits for locks. session: its id. notice: called while that takes long."""
+
+    def __init__(self, session: int, notice: "Optional[Callable[[], None]]") -> None:
+        self._session = session
+        self._notice = notice
+        self._looked = time.monotonic()
+        self._waited = 0.0
+
+    def look(self, now: float) -> float:
+        """Seconds since the last look, if it waits for a lock. now: time.monotonic()."""
+        passed = now - self._looked
+        if not self._notice or passed < LOCK_PAUSE or self._waited > LOCK_WAIT:
+            return 0.0
+        self._looked = now
+        if not _waits_for_lock(self._session):
+            return 0.0
+        self._waited += passed
+        if self._waited > LOCK_NOTICE:
+            self._notice()
+        return passed
+
+
 def _waits_for_lock(session: int) -> bool:
-    """Whether a process of a session waits for a lock of a file that another process holds."""
+    """Whether a process of a session waits for a lock of a file."""
     try:
         with open("/proc/locks") as file:  # "1: -> POSIX ADVISORY WRITE PID ..." is one that waits
             waiting = [line.split()[5] for line in file if "->" in line]

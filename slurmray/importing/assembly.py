@@ -9,7 +9,7 @@ from typing import Any
 from slurmray.importing.calls import Program
 from slurmray.importing.draft import Draft
 from slurmray.importing.importer import Importer
-from slurmray.importing.known import FILES
+from slurmray.importing.known import FILES, NO_FILE
 from slurmray.importing.sbatch_lines import count_gpus
 from slurmray.importing.words import Part, Word, bash_source, is_log
 from slurmray.presets.trainers import NUMBERS, OWN_PLACEMENT, find_preset, looks_like_trainer
@@ -255,7 +255,9 @@ def _set_assigned(draft: Draft, name: str, value: Word) -> None:
 
 def _set_trainer(draft: Draft, program: Program) -> None:
     lines = program.lines
-    program.writes = None  # the job's log has its output
+    if program.writes is not None and not is_log(program.writes):
+        draft.look(lines[-1:], NO_FILE)
+    program.writes = None
     for name, value in program.assignments:
         _set_assigned(draft, name, value)
     if preset := find_preset(program.text):

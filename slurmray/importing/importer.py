@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -337,7 +338,7 @@ class Importer:
         image, inner = rest[0], rest[1:]
         values = {option.name: option.value for option in options}
         if program := values.get("--entrypoint"):
-            inner = inner if program.constant == "" else [program, *inner]
+            inner = [*_entrypoint(program), *inner]
         is_background = call.context.is_background or not {"-d", "--detach"}.isdisjoint(values)
         context = replace(call.context, is_inside=True, image=image.path, is_background=is_background)
         main = self.draft.get("container.image")
@@ -365,3 +366,15 @@ class Importer:
             if not self.containers.is_skipped(option):
                 reason = "a service has the mounts of container, and services[].env"
                 self.draft.look(option.lines, f"{option.name}: {reason}")
+
+
+def _entrypoint(value: Word) -> list[Word]:
+    """Return the words of --entrypoint: a program, a list in JSON, or nothing."""
+    text = value.constant
+    if not text:
+        return [] if text == "" else [value]
+    try:
+        items = json.loads(text) if text.startswith("[") else [text]
+    except ValueError:
+        items = [text]
+    return [constant(str(item), value.line) for item in items]

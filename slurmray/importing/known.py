@@ -13,6 +13,7 @@ def _table(*rows: tuple[str, str]) -> dict[str, str]:
 
 
 STRUCTURE = "structure of the script"
+NO_FILE = "the job's log has the output, and no other file"
 RAY = "slurmray starts Ray, waits for all nodes, and ends it"
 LIFE = "slurmray names, starts and removes the containers"
 PRINTS = "it only prints"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurmray.importing.draft import TooLargeError
-from slurmray.importing.known import STRUCTURE
+from slurmray.importing.known import NO_FILE, RAY, STRUCTURE
 from slurmray.importing.shell_expansion import Variables
 from slurmray.importing.syntax_tree import BashSyntaxError, Node, parse
 from slurmray.importing.words import Kind, Part, Word, is_log
@@ -240,9 +240,15 @@ class Reader:
             if element.get("Value")
             for word in variables.expand(element["Value"])
         ]
-        before = variables.arrays.get(name, []) if assign.get("Append") else []
-        variables.arrays[name] = [*before, *elements]
-        variables.texts.pop(name, None)
+        before = variables.texts.pop(name, None)
+        if not assign.get("Append"):
+            variables.arrays[name] = []
+            variables.uncounted.discard(name)
+        elif before is not None:
+            elements.insert(0, before)
+        variables.arrays[name] = [*variables.arrays.get(name, []), *elements]
+        if not all(word.is_one_word for word in elements):
+            variables.uncounted.add(name)
         if context.is_conditional or context.is_looped:
             kind = _kind_of(elements)
             del variables.arrays[name]
@@ -282,17 +288,26 @@ class Reader:
             if words and words[0].constant in _FILTERS:
                 self._statement(left, context)
                 writes = self._redirections(right, self.variables.line(right))[2]
-                files = words[1:] if words[0].constant == "tee" else [writes] if writes is not None else []
+                files = [*(words[1:] if words[0].constant == "tee" else []), *([writes] if writes else [])]
                 if all(is_log(file) or file.beginning.startswith("-") for file in files):
                     self.draft.skip(self._lines(right), "the job's log has the output")
                 else:
-                    self.draft.look(self._lines(right), "the job's log has the output, and no other file")
+                    self.draft.look(self._lines(right), NO_FILE)
+            elif words and words[0].constant == "xargs" and "kill" in [word.constant for word in words]:
+                self.draft.skip(self._lines(node), RAY)
             else:
                 self.draft.look(self._lines(node), "a pipe")
             return
         self._statement(left, context)
-        is_alternative = command["Op"] == "||"
-        self._statement(right, replace(context, is_conditional=True) if is_alternative else context)
+        is_conditional = command["Op"] == "||" or self._is_test(left)
+        self._statement(right, replace(context, is_conditional=True) if is_conditional else context)
+
+    def _is_test(self, node: Node) -> bool:
+        """Whether a statement is a test of bash, e.g. `[ -n "$X" ]`."""
+        command = node.get("Cmd") or {}
+        arguments = command.get("Args") or []
+        is_program = bool(arguments) and self.variables.text_of(arguments[0]) in ("[", "test")
+        return is_program or command.get("Type") == "TestClause"
 
     def _read_ifclause(self, node: Node, command: Node, context: Context) -> None:
         if (path := self._missing_path(command)) is not None and not context.is_looped:

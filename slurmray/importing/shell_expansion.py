@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 import re
 from collections.abc import Callable, Iterator
@@ -44,6 +43,8 @@ class Variables:
     source: bytes
     texts: dict[str, Word] = field(default_factory=dict)
     arrays: dict[str, list[Word]] = field(default_factory=dict)
+    uncounted: set[str] = field(default_factory=set)
+    """Arrays with elements that may be several, e.g. `$(command)`."""
     exported: set[str] = field(default_factory=set)
     defaults: dict[int, str] = field(default_factory=dict)
     """Lines with `${NAME:-default}` where the default was taken, and the names."""
@@ -66,6 +67,7 @@ class Variables:
             joins_lines=joins_lines,
             texts=texts,
             arrays={},
+            uncounted=set(),
             exported=set(self.exported),
         )
 
@@ -249,7 +251,7 @@ class Variables:
             yield from parts
         elif name in _CLUSTER_VARIABLES:
             yield Part(self.text_of(node), "cluster", is_quoted)
-        elif re.fullmatch(r"[A-Za-z_]\w*", name) and index is None:
+        elif re.fullmatch(r"[A-Za-z_]\w*", name) and index is None and name not in self.arrays:
             yield Part(name, "variable", is_quoted)
         else:
             yield self._code(self.text_of(node), is_quoted)
@@ -260,9 +262,8 @@ class Variables:
         if index in ("@", "*"):
             parts = [part for element in elements for part in (*element.parts, Part(" "))]
             return Word(tuple(parts[:-1]), 0)
-        # `$(command)` may be any number of elements.
-        known = list(itertools.takewhile(lambda element: element.is_one_word, elements))
-        return known[int(index)] if _NUMBER.fullmatch(index) and int(index) < len(known) else None
+        is_known = _NUMBER.fullmatch(index) and name not in self.uncounted and int(index) < len(elements)
+        return elements[int(index)] if is_known else None
 
     def _code(self, text: str, is_quoted: bool, value: Word | None = None) -> Part:
         is_cluster = _CLUSTER_PROGRAMS.search(text) or (value is not None and value.has("cluster"))

@@ -30,21 +30,20 @@ _SRUN_RESERVED = (
     *("--kill-on-bad-exit", "-K", "--wait", "-W", "--multi-prog", "--relative", "-r"),
 )
 # Options of `podman run` and `docker run` by which a container runs another program, or outlives its job.
-_RUN_RESERVED = ("--detach", "-d", "--entrypoint", "--name", "--restart")
+_RUN_RESERVED = re.compile("(?:--(?:detach|entrypoint|name|pidfile|restart|rm)|-[itPq]*d[itPq]*)(?:=|$)")
 
 
 def _check_srun_option(argument: str) -> str:
-    return _check_option(argument, _SRUN_RESERVED)
+    option = argument.partition("=")[0]
+    if option in _SRUN_RESERVED:
+        raise ValueError(f"{option}: slurmray sets it; leave it out")
+    return argument
 
 
 def _check_run_option(argument: str) -> str:
-    return _check_option(argument, _RUN_RESERVED)
-
-
-def _check_option(argument: str, reserved: tuple[str, ...]) -> str:
-    option = argument.partition("=")[0]
-    if option in reserved:
-        raise ValueError(f"{option}: slurmray sets it; leave it out")
+    if _RUN_RESERVED.match(argument):
+        option = argument.partition("=")[0]
+        raise ValueError(f"{option}: slurmray starts and ends the container; leave it out")
     return argument
 
 

@@ -34,7 +34,7 @@ _SIF = "a .sif file needs runtime apptainer or singularity"
 _NOT_PYXIS = "REGISTRY#IMAGE is for pyxis: write REGISTRY/IMAGE"
 _NO_TRANSPORT = "only apptainer and singularity know docker:// and the like: write only the image's name"
 # In the part after the registry, if there is one, and before the tag.
-_CAPITALS = re.compile(r"(?!\$)(?:[^/.:]*[.:][^/]*/|(?![^/.:]*[.:][^/]*/))[^:@]*[A-Z]")
+_CAPITALS = re.compile(r"(?:[^/.:]*[.:][^/]*/|(?![^/.:]*[.:][^/]*/))[^:@$]*[A-Z]")
 _NO_CAPITALS = "names of images have small letters only, but for the tag"
 # Kind of names -> (form of an image that it cannot have, why).
 _MISFITS: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {

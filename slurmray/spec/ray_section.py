@@ -122,7 +122,8 @@ class Ray(Model):
     """Seconds from the first answer of the head node's GCS until all nodes are in Ray with their GPUs.
 
     The job also fails if no node makes progress for this time plus 15 seconds before the trainer starts,
-    e.g. because `setup` hangs. A pull, a build, a prepare step and a starting service count as progress.
+    e.g. because `setup` hangs. A pull, a build, a lock that Podman waits for, a prepare step and a
+    starting service count as progress.
     """
     head: Head = Field(default_factory=Head)
     temp_dir: AbsolutePath = "/tmp"  # noqa: S108 - the default of Ray

@@ -117,5 +117,5 @@ def test_podman_waits_for_another_one(podman_cluster: SlurmCluster, folder: Path
     spec = yaml.safe_load(spec_of(jobs, {})) | {"setup": setup}
     job = jobs.run(yaml.safe_dump(spec), ["true"])
     assert job.code == "0:0", job.log
-    assert "podman image waits for another process" in job.log
+    assert "podman image waits for a lock that another process holds" in job.log
     wait_clean(jobs.cluster)

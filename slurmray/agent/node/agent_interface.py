@@ -92,8 +92,8 @@ class NodeApi:
     ) -> "Result":
         """Run a short command. Its standard error also goes to the node's log. Raises errors.Stopped.
 
-        timeout: seconds; more while it waits for a lock, e.g. Podman while another one unpacks an image.
-        During clean-up a command is not interrupted when the job ends.
+        timeout: seconds, without those in which it waits for a lock, e.g. as another Podman unpacks an image.
+        During clean-up these count, and it is not interrupted when the job ends.
         """
         return self._run(argv, timeout, env)
 
@@ -125,15 +125,15 @@ class NodeApi:
         def on_lock() -> None:
             if not self.doing:
                 self.doing = "lock"
-                text = "%s waits for another process, e.g. a %s that unpacks an image"
-                self.phase("image", text % (" ".join(argv[:2]), argv[0]))
+                self.phase("image", "%s waits for a lock that another process holds" % " ".join(argv[:2]))
 
         env = self.env if env is None else env
         before = self.doing
         try:
             done = command_runner.run(
-                argv, env, timeout, self._is_interrupted, is_hopeless=is_hopeless, on_lock=on_lock
-            )
+                argv, env, timeout, self._is_interrupted, is_hopeless=is_hopeless,
+                on_lock=None if timeout is None or self.is_cleaning_up else on_lock,
+            )  # fmt: skip
         finally:
             self.doing = before
         self._require_time()

@@ -305,8 +305,9 @@ def test_the_first_command_of_a_new_user() -> None:
     assert "#SBATCH --nodes=2" in Path("generated.sh").read_text().splitlines()
 
 
-def test_cpus_by_gpu_are_cpus() -> None:
-    done = run("render", "--nodes", "2", "--gpus-per-node", "8", "--cpus-per-gpu", "12")
+@pytest.mark.parametrize("options", [["--cpus-per-gpu", "12"], ["--exclusive"]])
+def test_other_options_that_request_cpus(options: list[str]) -> None:
+    done = run("render", "--nodes", "2", "--gpus-per-node", "8", *options)
     assert done.returncode == 0
     assert "CPUs" not in done.stderr.splitlines()[0]
 

@@ -61,6 +61,10 @@ def test_what_is_around_the_trainer(shell: str) -> None:
         ("| tee -a /dev/stderr | grep -v INFO", False),
         ("| tee results.txt", True),
         ("| sort > results.txt", True),
+        ("| tee log.txt > results.txt", True),
+        ("> results.txt", True),
+        ("> train.log 2>&1", False),
+        ("; ps aux | grep ray | awk '{print $2}' | xargs kill -9", False),
         ("| xargs mail", True),
     ],
 )
@@ -92,8 +96,11 @@ def test_values_of_variables() -> None:
         ("python train.py 'it'\\''s' $EXTRA", "python train.py 'it'\"'\"'s' $EXTRA"),
         ("for i in 1 2; do X=$i; done; python train.py $X", "python train.py $X"),
         ("python train.py *.json {a,b}", "python train.py *.json {a,b}"),
-        ('A=(--lr 1 $EXTRA x); python train.py "${A[@]}" ${A[1]}', "python train.py --lr 1 $EXTRA x 1"),
+        ('A=(--lr 1 $EXTRA x); python train.py "${A[@]}"', "python train.py --lr 1 $EXTRA x"),
         ('A=($(ls) x); python train.py "${A[@]}" ${A[1]}', "python train.py $(ls) x ${A[1]}"),
+        ("A=($(ls)); python train.py $A", "python train.py $A"),
+        ('for i in 1 2; do A+=($i); done; A+=(x); python train.py "${A[@]}"', "python train.py ${A[@]} x"),
+        ('A=(--a); [ -n "$X" ] && A+=(--x); python train.py "${A[@]}"', 'python train.py "${A[@]}"'),
     ],
 )
 def test_what_is_only_known_in_the_job(line: str, text: str) -> None:
@@ -181,7 +188,25 @@ def test_options_of_docker(engine: str) -> None:
     assert (made["env"], made["env_file"]) == ({"A": "1", "B": None}, ".env")
 
 
-@pytest.mark.parametrize("program", ["--entrypoint python org/img:1", '--entrypoint="" org/img:1 python'])
+def test_an_array_of_the_nodes_names_is_about_the_cluster() -> None:
+    lines = [
+        "nodes=( $( scontrol show hostnames $SLURM_JOB_NODELIST ) )",
+        "nodes_array=($nodes)",
+        "export HEAD=$nodes",
+        "python train.py --head ${nodes_array[0]}",
+    ]
+    assert run(*lines)["run"] == 'python train.py --head "$MASTER_ADDR"'
+    assert "node_env" not in run(*lines)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "--entrypoint python org/img:1",
+        '--entrypoint="" org/img:1 python',
+        """--entrypoint '["python"]' org/img:1""",
+    ],
+)
 def test_the_entrypoint_begins_the_command(program: str) -> None:
     made = run(f"docker run --rm {program} train.py --lr 1")
     assert (made["run"], made["container"]["image"]) == (["python", "train.py", "--lr", "1"], "org/img:1")

@@ -165,7 +165,8 @@ def test_a_block_of_bash() -> None:
         ("container: {runtime: pyxis, args: [-x]}", "1:35: container.args: not supported with runtime pyxis: use step_args"),
         ("container: {step_args: [-x]}", "1:24: container.step_args: not supported with runtime auto: use args"),
         ("container: {command: x}", "1:22: container.command: not supported with runtime auto: set runtime to podman, docker, apptainer or singularity"),
-        ("container: {args: [--init, --entrypoint=sh]}", "1:28: container.args, item 2: --entrypoint: slurmray sets it; leave it out"),
+        ("container: {args: [--init, --entrypoint=sh]}", "1:28: container.args, item 2: --entrypoint: slurmray starts and ends the container; leave it out"),
+        ("container: {args: [-it, -itd]}", "1:25: container.args, item 2: -itd: slurmray starts and ends the container; leave it out"),
         ("container: {runtime: none, step_args: [-x, --nodes=3]}", "1:44: container.step_args, item 2: --nodes: slurmray sets it; leave it out"),
         (
             "container: {runtime: singularity, user: image}",
