@@ -129,7 +129,7 @@ def _syntax_error(text: str, error: yaml.MarkedYAMLError) -> tuple[Place, str]:
     if "mapping values are not allowed" in problem and error.problem_mark and error.problem_mark.line:
         # YAML takes a line `nodes:2` and the next one for one value, and finds a colon in it.
         line = error.problem_mark.line
-        if match := _NO_SPACE.match(text.split("\n")[line - 1]):
+        if match := _NO_SPACE.match(text.splitlines()[line - 1]):
             return (line, match.end() + 1), "a space is missing after the colon"
     for pattern, message in _MESSAGES:
         if match := re.search(pattern, problem):

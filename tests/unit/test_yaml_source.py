@@ -32,6 +32,7 @@ def parsed(text: str, is_fast: bool) -> Any:
 @example("a: [1, {b: 'c'}]\nd: |\n  x\n  y\n")
 @example("a: &x\n  b: 1\nc:\n  <<: *x\n")
 @example("a: \t")
+@example("\\\u2028\u2028a: ")
 def test_libyaml_changes_no_value(text: str) -> None:
     """Where it finds an error, the text is parsed again without it.
 
