@@ -23,9 +23,7 @@ REST = 1 << 20  # bytes of output read at most after its end: what a pipe may ho
 OUTPUT_KEPT = 1 << 16  # bytes of the output of a long command
 LOCK_PAUSE = 1.0  # seconds between two looks whether it waits for a lock
 LOCK_NOTICE = 10.0  # seconds after which it is told that a command waits for a lock
-LOCK_WAIT = (
-    900.0  # seconds of it that do not count: a Podman that unpacks a layer holds a lock for 5 s per GB
-)
+LOCK_WAIT = 900.0  # seconds of it that do not count: Podman holds a lock for 5 s per GB that it unpacks
 # Kills the process group whose id it has read, if no other line follows. It is outside the task's process
 # tree, which Slurm kills at once after scancel; without cgroups not a Podman that is between two processes.
 GUARD = 'read -r group && { read -r _ || kill -s KILL -- "-$group"; }'
