@@ -22,7 +22,7 @@ TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL
 REST = 1 << 20  # bytes of output read at most after its end: what a pipe may hold
 OUTPUT_KEPT = 1 << 16  # bytes of the output of a long command
 LOCK_PAUSE = 1.0  # seconds between two looks whether it waits for a lock
-LOCK_NOTICE = 10.0  # seconds after which it is told that a command waits for a lock
+LOCK_NOTICE = 10.0  # seconds of waiting for a lock, after which `notice` is called
 LOCK_WAIT = 900.0  # seconds of it that do not count: Podman holds a lock for 5 s per GB that it unpacks
 # Kills the process group whose id it has read, if no other line follows. It is outside the task's process
 # tree, which Slurm kills at once after scancel; without cgroups not a Podman that is between two processes.

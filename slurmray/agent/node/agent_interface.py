@@ -92,7 +92,7 @@ class NodeApi:
     ) -> "Result":
         """Run a short command. Its standard error also goes to the node's log. Raises errors.Stopped.
 
-        timeout: seconds, without those in which it waits for a lock, e.g. as another Podman unpacks an image.
+        timeout: seconds, without those in which it waits for a lock while another Podman unpacks an image.
         During clean-up these count, and it is not interrupted when the job ends.
         """
         return self._run(argv, timeout, env)
