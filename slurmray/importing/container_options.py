@@ -20,7 +20,8 @@ ENGINE_FLAGS = set(
     """
     -d --detach -i --interactive -t --tty --rm --init --privileged --read-only -P --publish-all
     --no-healthcheck --oom-kill-disable -q --quiet --replace --no-hosts --gpu --mpi --nccl --cuda-mpi
-    --openmpi-pmi2 --openmpi-pmix --http-proxy --tls-verify
+    --openmpi-pmi2 --openmpi-pmix --http-proxy --tls-verify --env-host --rmi --passwd --unsetenv-all
+    --read-only-tmpfs --no-hostname --sig-proxy --disable-content-trust --rootfs --use-api-socket
     """.split()  # noqa: SIM905 - one name a line would hide the rest
 )
 BUILD_FLAGS = {"--no-cache", "--pull", "-q", "--quiet", "--rm", "--squash"}
@@ -28,7 +29,8 @@ APPTAINER_FLAGS = set(
     """
     --nv --nvccli --rocm -c --contain -C --containall -e --cleanenv -f --fakeroot -i --ipc -p --pid -u --uts
     --userns -w --writable --writable-tmpfs -s --no-home --no-init --no-privs --no-umask --no-eval --compat
-    --disable-cache --net -q --quiet -v --verbose --unsquash --no-https --keep-privs --allow-setuid
+    --disable-cache --net -q --quiet --silent -v --verbose -d --debug --nocolor --no-compat --oci --no-oci
+    --underlay --sharens --unsquash --no-https --keep-privs --allow-setuid
     """.split()  # noqa: SIM905
 )
 

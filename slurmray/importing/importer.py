@@ -209,7 +209,7 @@ class Importer:
     # What runs other commands.
 
     def _run_runner(self, call: Call) -> None:
-        _, rest = split_options(call.words[1:], known.RUNNER_FLAGS)
+        _, rest = split_options(call.words[1:], known.RUNNERS[call.program])
         self.draft.skip([call.words[0].line], "slurmray starts programs itself")
         self._run_rest(call, rest)
 
@@ -237,7 +237,8 @@ class Importer:
         while index < len(words) and words[index].beginning.startswith("-"):
             text = words[index].constant or ""
             has_text = has_text or (text[1:2] != "-" and "c" in text)
-            index += 2 if text in ("-o", "--rcfile") else 1
+            takes_next = text == "--rcfile" or (text[1:2] != "-" and text.endswith("o"))  # e.g. -euo pipefail
+            index += 2 if takes_next else 1
         following = words[index] if index < len(words) else None
         if following is not None and not has_text:
             self._add_program(call)  # a script of its own

@@ -50,17 +50,28 @@ VARIABLES = _table(
     ("slurmray starts Ray itself", "RANK WORLD_SIZE head_node_ip ip_head RAY_HEAD_IP"),
 )
 
-# Programs that only run the command after them; their options without a value.
-RUNNERS = ("nohup", "exec", "time", "sudo", "setsid", "command", "ionice", "nice", "stdbuf", "unbuffer")
-RUNNER_FLAGS = {"-E", "-H", "-n", "-p", "-f", "-w"}
+# Programs that only run the command after them -> their options without a value.
+RUNNERS = {
+    "nohup": (),
+    "exec": ("-c", "-l"),
+    "time": ("-p", "-v", "--verbose", "-a", "--append", "-q", "--quiet"),
+    "sudo": ("-E", "-H", "-n", "-b", "-i", "-s", "-k", "-P", "-A", "-S", "--preserve-env", "--login"),
+    "setsid": ("-c", "--ctty", "-f", "--fork", "-w", "--wait"),
+    "command": ("-p",),
+    "ionice": ("-t", "--ignore"),
+    "nice": (),
+    "stdbuf": (),
+    "unbuffer": ("-p",),
+}
 # Options of srun without a value.
 SRUN_FLAGS = set(
     """
     --overlap --exclusive --pty -l --label -u --unbuffered --exact -K -O -s --overcommit --oversubscribe
     --kill-on-bad-exit --no-kill -k -Q --quiet -v --verbose -H -X -E --multi-prog --spread-job --whole
-    --disable-status --no-container-mount-home --container-mount-home --container-writable
-    --container-readonly --container-remap-root --no-container-remap-root --container-entrypoint
-    --no-container-entrypoint
+    --disable-status --preserve-env --interactive --hold --contiguous --no-allocate --reboot --use-min-nodes
+    --quit-on-interrupt --external-launcher --propagate --x11 --nice --resv-ports --no-container-mount-home
+    --container-mount-home --container-writable --container-readonly --container-remap-root
+    --no-container-remap-root --container-entrypoint --no-container-entrypoint
     """.split()  # noqa: SIM905 - one name a line would hide the rest
 )
 

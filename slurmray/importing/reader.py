@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -132,10 +134,11 @@ class Reader:
             for assign, (name, value) in zip(command["Assigns"], assignments, strict=True):
                 self._assign(assign, name, value, self._lines(assign), context)
             return
-        words = [word for each in command["Args"] for word in variables.expand(each)]
+        words = [word for argument in command["Args"] for word in variables.expand(argument)]
         if not words:
             self.draft.look(lines, "a command that is only known when it runs")
             return
+        self._look_after_comments(command["Args"])
         document, reads, writes = self._redirections(node, lines[0])
         self.budget["commands"] -= 1
         if self.budget["commands"] < 0:
@@ -159,9 +162,21 @@ class Reader:
         made = Command(words, assignments, lines[0], self._end(node, lines[-1]), document, reads, writes)
         self.importer.handle_command(made, replace(context, prefix=self.prefix), self)
 
+    def _look_after_comments(self, arguments: list[Node]) -> None:
+        """Note the words of a command after a comment, which ends it for bash, but not for shfmt."""
+        for before, word in itertools.pairwise(arguments):
+            between = self.variables.source[before["End"]["Offset"] : word["Pos"]["Offset"]]
+            if re.search(rb"\n[ \t]*#", between):
+                self.draft.look(
+                    [self.variables.line(word)],
+                    "the comment above it ends the command for bash, which never passed it on",
+                )
+
     def _end(self, node: Node, line: int) -> int:
         """Return the last line of a statement, with its here-documents."""
-        documents = [each["Hdoc"] for each in node.get("Redirs") or [] if each.get("Hdoc")]
+        documents = [
+            redirection["Hdoc"] for redirection in node.get("Redirs") or [] if redirection.get("Hdoc")
+        ]
         return max([line, *map(self.variables.last_line, documents)])
 
     def _redirections(self, node: Node, line: int) -> tuple[Word | None, Word | None, Word | None]:
@@ -258,18 +273,20 @@ class Reader:
     def _read_declclause(self, node: Node, command: Node, context: Context) -> None:
         arguments = command.get("Args") or []
         options = [
-            self.variables.text_of(each) for each in arguments if "Name" not in each or each["Name"] is None
+            self.variables.text_of(argument)
+            for argument in arguments
+            if "Name" not in argument or argument["Name"] is None
         ]
         is_export = command["Variant"]["Value"] == "export" or any("x" in option for option in options)
         if any("f" in option for option in options):
             self.draft.skip(self._lines(node), "a function")
             return
-        named = [each for each in arguments if each.get("Name")]
+        named = [declaration for declaration in arguments if declaration.get("Name")]
         if not named:
             self.draft.skip(self._lines(node), "it only declares")
-        for each in named:
-            name, lines = each["Name"]["Value"], self._lines(each)
-            if each.get("Naked"):
+        for declaration in named:
+            name, lines = declaration["Name"]["Value"], self._lines(declaration)
+            if declaration.get("Naked"):
                 value = self.variables.texts.get(name)
                 if is_export and "-n" not in options:
                     self.variables.exported.add(name)
@@ -277,14 +294,14 @@ class Reader:
                 else:
                     self.draft.skip(lines, "it only declares")
                 continue
-            value = self.variables.value(each.get("Value"), lines[0])
-            self._assign(each, name, value, lines, context, is_export=is_export)
+            value = self.variables.value(declaration.get("Value"), lines[0])
+            self._assign(declaration, name, value, lines, context, is_export=is_export)
 
     def _read_binarycmd(self, node: Node, command: Node, context: Context) -> None:
         left, right = command["X"], command["Y"]
         if command["Op"] in ("|", "|&"):
             called = (right.get("Cmd") or {}).get("Args") or []
-            words = [word for each in called for word in self.variables.expand(each)]
+            words = [word for argument in called for word in self.variables.expand(argument)]
             if words and words[0].constant in _FILTERS:
                 self._statement(left, context)
                 writes = self._redirections(right, self.variables.line(right))[2]
@@ -331,7 +348,7 @@ class Reader:
             return None
         test = conditions[0].get("Cmd") or {}
         if test.get("Type") == "CallExpr":
-            words = [word for each in test.get("Args") or [] for word in self.variables.expand(each)]
+            words = [word for argument in test.get("Args") or [] for word in self.variables.expand(argument)]
             texts = [word.constant for word in words]
             if (
                 len(words) == 5
@@ -356,7 +373,7 @@ class Reader:
     def _read_forclause(self, node: Node, command: Node, context: Context) -> None:
         loop = command["Loop"]
         if loop["Type"] == "WordIter":
-            items = [word for each in loop.get("Items") or [] for word in self.variables.expand(each)]
+            items = [word for item in loop.get("Items") or [] for word in self.variables.expand(item)]
             kind = _kind_of(items)
             name = loop["Name"]["Value"]
             self.variables.texts[name] = Word((Part(f"${name}", kind),), self.variables.line(node))

@@ -174,12 +174,20 @@ class _Directives:
 
     def _gpus_per_task(self, value: str, lines: list[int]) -> None:
         kind, _, count = value.rpartition(":")
-        gpus, tasks = (syntax.parse_count(text) for text in (count, self.given.get("ntasks-per-node", "1")))
+        gpus, tasks = syntax.parse_count(count), self._tasks_per_node()
         if gpus is None or tasks is None:
-            self.draft.look(lines, "set slurm.gpus_per_node")
+            self.draft.look(lines, "GPUs of each task: set slurm.gpus_per_node")
             return
         each = f"{gpus * tasks}"
         self._set("slurm.gpus_per_node", f"{kind}:{each}" if kind else each, lines)
+
+    def _tasks_per_node(self) -> int | None:
+        """Return the number of tasks on each node; None if it is not the same on all, or not known."""
+        if per_node := self.given.get("ntasks-per-node") or self.given.get("tasks-per-node"):
+            return syntax.parse_count(per_node)
+        nodes = syntax.parse_count(self.given.get("nodes", "1"))
+        tasks = syntax.parse_count(self.given.get("ntasks", str(nodes)))
+        return None if not nodes or not tasks or tasks % nodes else tasks // nodes
 
     def _signal(self, value: str, lines: list[int]) -> None:
         match = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?([A-Za-z0-9]+)(?:@([0-9]+))?", value)

@@ -10,6 +10,10 @@ from typing import Literal
 
 Kind = Literal["text", "variable", "code", "cluster"]
 
+# Names of logs, e.g. train.log, log-$SLURM_JOB_ID.txt and $JOBLOG, and the ends of those that may be data.
+_LOG = re.compile(r"(?i:(?<![a-z])logs?(?:file)?(?![a-z]))|LOG(?:FILE)?\}?$|\.(?:out|err)$")
+_DATA = (".json", ".jsonl", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".csv", ".py", ".sh")
+
 
 @dataclass(frozen=True)
 class Part:
@@ -126,9 +130,9 @@ class Word:
         for number, part in enumerate(self.parts):
             if part.kind != "text":
                 break
-            head, found, tail = part.text.partition(separator)
+            head, mark, tail = part.text.partition(separator)
             before += head
-            if found:
+            if mark:
                 return before, replace(self, parts=(replace(part, text=tail), *self.parts[number + 1 :]))
         return before, None
 
@@ -153,6 +157,7 @@ def bash_source(words: Iterable[Word]) -> str:
 
 
 def is_log(word: Word) -> bool:
-    """Whether a file that a command writes to is a log, or none: the job has its own."""
+    """Whether a file that a command writes to is a log, or none: the job has its own. By its name alone."""
     text = "".join(part.text for part in word.parts)
-    return bool(re.search(r"/dev/|\.(?:out|err)$|(?i:log)", text)) or word.constant in ("1", "2")
+    is_log_name = _LOG.search(text.rpartition("/")[2]) and not text.endswith(_DATA)
+    return bool(is_log_name) or text.startswith("/dev/") or word.constant in ("1", "2")

@@ -22,6 +22,11 @@ def run(*lines: str) -> dict[str, Any]:
         "exec ",
         "time ",
         "env ",
+        "nice -n 10 ionice -c 2 -n 7 ",
+        "/usr/bin/time -f %E ",
+        "sudo -E -n -u me ",
+        "srun --preserve-env ",
+        "bash -euo pipefail -c 'ray start --block' & ",
         "srun env -u ROCR_VISIBLE_DEVICES ",
         "ray job submit --address=http://127.0.0.1:8265 --no-wait -- ",
         "ray symmetric-run --address $ip:6379 --min-nodes 2 -- ",
@@ -64,6 +69,11 @@ def test_what_is_around_the_trainer(shell: str) -> None:
         ("| tee log.txt > results.txt", True),
         ("> results.txt", True),
         ("> train.log 2>&1", False),
+        ("> $LOG_DIR/train-log-$SLURM_JOB_ID.txt", False),
+        ("| tee $LOGFILE", False),
+        ("| tee $LOG_DIR/scores", True),
+        ("> logs/dialogs.txt", True),
+        ("> eval_log.jsonl", True),
         ("; ps aux | grep ray | awk '{print $2}' | xargs kill -9", False),
         ("| xargs mail", True),
     ],
@@ -197,6 +207,19 @@ def test_an_array_of_the_nodes_names_is_about_the_cluster() -> None:
     ]
     assert run(*lines)["run"] == 'python train.py --head "$MASTER_ADDR"'
     assert "node_env" not in run(*lines)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "podman run --env-host",
+        "docker run --disable-content-trust",
+        "apptainer --silent exec --no-compat",
+    ],
+)
+def test_options_of_runtimes_without_a_value(start: str) -> None:
+    made = run(f"{start} org/img:1 python train.py")
+    assert (made["run"], made["container"]["image"]) == (["python", "train.py"], "org/img:1")
 
 
 @pytest.mark.parametrize(
@@ -373,6 +396,14 @@ def test_presets(command: str, preset: str | None) -> None:
 )
 def test_what_is_unknown_is_never_dropped(line: str) -> None:
     assert looks(f"{line}\n{TRAINER}\n")[:1] == [1]
+
+
+@pytest.mark.parametrize("shell", ["{}", "bash -c '{}'", 'srun bash -c "{}"'])
+def test_words_after_a_comment_in_a_command(shell: str) -> None:
+    """shfmt reads the command on; bash ends it at the comment."""
+    script = shell.format(f"{TRAINER} --a \\\n  # --b 1 \\\n  --c")
+    assert run(script)["run"] == ["python", "train.py", "--a", "--c"]
+    assert looks(script) == [3]
 
 
 def test_all_that_runs_after_the_trainer() -> None:
