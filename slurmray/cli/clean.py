@@ -29,11 +29,11 @@ _FILES_OF_NODE = (
     "stall/{}.txt",
 )
 _PROGRAM = Path(__file__).with_name("clean.sh")
-# The job that cleans up nodes starts beside other jobs, whatever a profile requests for trainers.
+# The job that cleans up nodes starts beside other jobs, whatever a profile requests and sets for trainers.
 _JOB = [("name", "clean"), ("preflight", "none"), ("slurm.time", "10")]
 _NOT_REQUESTED = (
     *("slurm.exclusive", "slurm.cpus_per_task", "slurm.cpus_per_gpu", "slurm.gpus_per_node", "slurm.gres"),
-    *("slurm.mem", "slurm.mem_per_cpu", "slurm.mem_per_gpu", "ray.gpus_per_node"),
+    *("slurm.mem", "slurm.mem_per_cpu", "slurm.mem_per_gpu", "ray.gpus_per_node", "env"),
 )
 
 
@@ -148,8 +148,8 @@ def _clean_run_directories(days: float, *, dry_run: bool, yes: bool) -> None:
     if not yes:
         if not can_ask():
             raise UsageError("slurmray clean: would remove these; --yes does it")
-        what = "this folder" if len(directories) == 1 else f"these {len(directories)} folders"
-        click.confirm(f"Remove {what}?", abort=True, err=True)
+        folders = "this folder" if len(directories) == 1 else f"these {len(directories)} folders"
+        click.confirm(f"Remove {folders}?", abort=True, err=True)
     for directory in directories:
         if _run(directory, "remove").endswith(" stays\n"):
             show(f"{directory}: has files that the job's programs wrote: these stay", err=True)

@@ -45,6 +45,9 @@ def doctor(
 
     job = given((*BURN_IN, *settings) if is_burn_in else settings, flags)
     rendered = render_job(None, job, [])  # wrong options come first
+    if job and not is_json:
+        rendered.require_one_job()
+        rendered.require_variables()
     rows = list(survey(rendered.host, rendered.folder))
     if is_json:
         print_json([row._asdict() for row in rows])

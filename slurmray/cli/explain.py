@@ -50,8 +50,8 @@ def explain(text: tuple[str, ...]) -> None:
     """
     given = " ".join(text)
     if not text:
-        for each in ExitCode:
-            list_row(f"{each.value:>3}  {each.name.lower():<10}  ", EXIT_CODES[each].meaning)
+        for code in ExitCode:
+            list_row(f"{code.value:>3}  {code.name.lower():<10}  ", EXIT_CODES[code].meaning)
         click.echo()
         click.echo("All other codes are the trainer's; 128 + n means signal n.")
         paragraph(_WHOSE)
@@ -85,8 +85,8 @@ def _print(title: str, cause: str, fix: str) -> None:
 
 def _numbers(text: str) -> tuple[int, int]:
     """Return exit code and signal of CODE or CODE:SIGNAL."""
-    found = re.fullmatch("([0-9]{1,3})(?::([0-9]{1,3}))?", text)
-    code, number = (int(part or 0) for part in found.groups()) if found else (-1, -1)
+    match = re.fullmatch("([0-9]{1,3})(?::([0-9]{1,3}))?", text)
+    code, number = (int(part or 0) for part in match.groups()) if match else (-1, -1)
     if 0 <= code <= 255 and 0 <= number <= 127:
         return code, number
     if len(text.split()) != 1:

@@ -27,14 +27,14 @@ def fetch(*, job: str, paths: tuple[str, ...]) -> None:
       slurmray fetch 1234
       slurmray fetch verl checkpoints /scratch/me/outputs
     """
-    found, run = job_argument(job)
-    host, submitted_from = found.host, Path(run.folder)
+    submitted, run = job_argument(job)
+    host, submitted_from = submitted.host, Path(run.folder)
     if not isinstance(host, SshHost):
-        raise UsageError(f"job {found.id}: was submitted here, so its files are here")
+        raise UsageError(f"job {submitted.id}: was submitted here, so its files are here")
     given = (os.path.normpath(submitted_from / host.expand(path)) for path in paths)
-    places = [*found.files(), *map(Path, given)]
+    places = [*submitted.files(), *map(Path, given)]
     if not places:
-        raise UsageError(f"job {found.id}: has no files yet; slurmray status {found.id} shows why")
+        raise UsageError(f"job {submitted.id}: has no files yet; slurmray status {submitted.id} shows why")
     files = []
     for place in places:
         folder = submitted_from if place.is_relative_to(submitted_from) else place.parent

@@ -21,6 +21,7 @@ from slurmray.slurm.job_status import current_phase
 from slurmray.slurm.run_directories import last_attempts
 from slurmray.slurm.slurm_commands import Queued
 from slurmray.slurm.states import FINAL, Event, parse_events, recorded_end
+from slurmray.slurm.tasks import expand_tasks
 from slurmray.slurm.timeline import duration
 from slurmray.slurm.usage import Usage, mean_utilization, parse_usage
 
@@ -80,7 +81,7 @@ def _list(*, with_ended: bool) -> list[dict[str, Any]]:
         queue = queues.get((run.host, run.cluster), {})
         listed += [_Listed(name, run, queue.get(name)) for name in _names(run, queue)]
     if not with_ended:
-        listed = [each for each in listed if each.queued and each.queued.state not in FINAL]
+        listed = [row for row in listed if row.queued and row.queued.state not in FINAL]
     return _rows(listed)
 
 
@@ -88,10 +89,13 @@ def _names(run: history.Run, queue: _Queue) -> list[str]:
     """The job, or the tasks of its sweep: those that wait may have one name, see slurm_commands.squeue."""
     if not run.sweep:
         return [str(run.id)]
-    known = [name for name in queue if name.startswith(f"{run.id}_")]
-    if any("[" in name for name in known):
-        return known
-    return [f"{run.id}_{number}" for number in range(count(run.sweep))]
+    of_several = [name for name in queue if name.startswith(f"{run.id}_[")]
+    try:
+        waiting = {task for names in of_several for task in expand_tasks(run.id, names)}
+    except ValueError:  # which ones wait is not known
+        return [name for name in queue if name.startswith(f"{run.id}_")]
+    tasks = [f"{run.id}_{number}" for number in range(count(run.sweep))]
+    return [task for task in tasks if task not in waiting] + of_several
 
 
 def _show(rows: list[dict[str, Any]], *, is_json: bool) -> None:
@@ -142,21 +146,20 @@ def _queues(places: Iterable[tuple[str | None, str | None]]) -> dict[tuple[str |
 def _rows(listed: Sequence[_Listed]) -> list[dict[str, Any]]:
     """One row for each job or task."""
     records: dict[int, _Record] = {}
-    started = [n for n, each in enumerate(listed) if not each.queued or each.queued.state != "PENDING"]
+    started = [n for n, row in enumerate(listed) if not row.queued or row.queued.state != "PENDING"]
     for name in dict.fromkeys(listed[n].run.host for n in started):
         of_host = [n for n in started if listed[n].run.host == name]
-        found = _records(get_host(name), [listed[n] for n in of_host])
-        records |= zip(of_host, found, strict=True)
-    return [_row(each, records.get(n, _Record([], None))) for n, each in enumerate(listed)]
+        records |= zip(of_host, _records(get_host(name), [listed[n] for n in of_host]), strict=True)
+    return [_row(row, records.get(n, _Record([], None))) for n, row in enumerate(listed)]
 
 
 def _records(host: Host, listed: Sequence[_Listed]) -> list[_Record]:
     """What the last attempt of each job has recorded, as far as it can be read."""
-    places = [Path(each.run.folder, host.expand(each.run.run_dir)) for each in listed]
+    places = [Path(row.run.folder, host.expand(row.run.run_dir)) for row in listed]
     attempts = {place: last_attempts(place, host) for place in set(places)}
     folders = [
-        place / f"{each.name}-{attempts[place].get(each.name, 0)}"
-        for each, place in zip(listed, places, strict=True)
+        place / f"{row.name}-{attempts[place].get(row.name, 0)}"
+        for row, place in zip(listed, places, strict=True)
     ]
     names = ("events.jsonl", USAGE)
     texts = host.read_all([folder / name for folder in folders for name in names])

@@ -123,6 +123,10 @@ def _wait_for(after: str, rendered: Rendered) -> list[str]:
     earlier_job = job_argument(after)[0]
     if earlier_job.host is not rendered.host:
         raise UsageError(f"--after {after}: was submitted on {earlier_job.host.name or 'this host'}")
+    if earlier_job.cluster not in (None, options.get("clusters")):
+        raise UsageError(
+            f"--after {after}: is on the cluster {earlier_job.cluster}; set slurm.clusters to it"
+        )
     kill = [] if "kill-on-invalid-dep" in options else ["--kill-on-invalid-dep=yes"]  # or it waits for ever
     return [f"--dependency=afterok:{earlier_job.name}", *kill]
 

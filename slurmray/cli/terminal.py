@@ -188,7 +188,10 @@ def _unremembered_run(number: int) -> history.Run:
     from slurmray.loading import profile
 
     chosen = profile.choose(None)
-    folder = profile.choose_folder(chosen)
+    try:
+        folder = profile.choose_folder(chosen)
+    except OSError as error:
+        raise UsageError(f"current folder: {error.strerror}; cd to a folder that exists") from None
     host = chosen.host if chosen else None
     return history.Run(number, "", None, str(folder), "", time.time(), 0, 0, host)
 

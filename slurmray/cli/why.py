@@ -26,8 +26,8 @@ _LONGEST, _WIDEST = 1 << 12, 300  # characters of a line that are read and shown
 class Answer(NamedTuple):
     """What ended a job. text: slurmray's last line, or what stands for it. node: that is to blame, or "".
 
-    title: the job, or the log that was given. log: its end. causes: see diagnose. canceller: who cancelled
-    it, and when; "" if nobody did.
+    title: the job, or the log that was given. status: its state is "" if that log does not have it. log: its
+    end. causes: see diagnose. canceller: who cancelled it, and when; "" if nobody did.
     """
 
     title: str
@@ -70,11 +70,11 @@ def why(*, job: str | None, path: str | None, is_json: bool) -> None:
     if path is not None:
         answer, is_remembered = _answer_of_log(path), False
     else:
-        found, run = job_argument(job)
-        if found.is_array():
-            show_tasks(found, run.name, found.tasks(), is_json=is_json, only_failed=True)
+        submitted, run = job_argument(job)
+        if submitted.is_array():
+            show_tasks(submitted, run.name, submitted.tasks(), is_json=is_json, only_failed=True)
             return
-        answer, is_remembered = find_answer(found), run.nodes > 0
+        answer, is_remembered = find_answer(submitted), run.nodes > 0
     if is_json:
         print_json(as_dict(answer))
     else:
@@ -95,7 +95,8 @@ def _answer_of_log(path: str) -> Answer:
     state, code = (end.state, end.exit_code) if end else ("FAILED", 1)
     status = make_status(0, state, {"ExitCode": f"{code}:0"}, [], 0.0)
     title = "standard input" if path == "-" else path
-    return _diagnosed(title, status, log, lambda _: ())
+    answer = _diagnosed(title, status, log, lambda _: ())
+    return answer if end else answer._replace(status=status._replace(state="", code=""))
 
 
 def find_answer(job: Job) -> Answer:
@@ -149,8 +150,8 @@ def _head_address(events: Sequence[Any]) -> dict[str, str]:
 
     heads, events = last_start(events)
     texts = [event["text"] for event in events if event["event"] == "phase" and event["phase"] == "ray"]
-    found = [re.match(r"head at \[?([0-9a-fA-F.:]+)\]?:\d+", text) for text in texts]
-    return {each[1]: heads[0] for each in found if each and heads}
+    matches = [re.match(r"head at \[?([0-9a-fA-F.:]+)\]?:\d+", text) for text in texts]
+    return {match[1]: heads[0] for match in matches if match and heads}
 
 
 def _other_logs(job: Job, status: Status, hosts: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -159,8 +160,8 @@ def _other_logs(job: Job, status: Status, hosts: dict[str, str]) -> Iterator[tup
     hosts gets the addresses of nodes that `ray start` has printed.
     """
     for name, log in job.last_logs(status.nodes, _LAST):
-        if name in status.nodes and (found := _NODE_IP.search(log)):
-            hosts.setdefault(found[1], name)
+        if name in status.nodes and (match := _NODE_IP.search(log)):
+            hosts.setdefault(match[1], name)
         yield f"log of {name}", log
 
 
@@ -195,21 +196,21 @@ def _show(answer: Answer, *, is_remembered: bool) -> None:
         paragraph(escaped(text))
 
     status, text, log, job = answer.status, answer.text, answer.log, answer.title
-    is_over = status.state in FINAL
-    if not is_over:
+    is_over = status.state in FINAL or not status.state
+    if not status.state:
+        show(f"{job}: it has no last line of slurmray")
+    elif not is_over:
         show(f"{job} has not ended: {status.state}, {status.reason or status.phase}")
     elif answer.canceller:
         show(f"{job}: CANCELLED {answer.canceller}. {text or _without_text(status)}")
     else:
         show(f"{job}: {status.state}. {text or _without_text(status)}")
-    set_aside = [
-        {**each, "text": f"set aside: {each['node']}: {each['text']}"} for each in _set_aside(status)
-    ]
-    for each in sorted(set_aside + _restarts(status), key=lambda row: row["time"]):
-        show(f"{clock(each['time'])}: {each['text']}")
+    set_aside = [{**row, "text": f"set aside: {row['node']}: {row['text']}"} for row in _set_aside(status)]
+    for row in sorted(set_aside + _restarts(status), key=lambda row: row["time"]):
+        show(f"{clock(row['time'])}: {row['text']}")
     for finding in status.findings:
-        found = f"{finding['node']}: {finding['check']}: {finding['found']}, wanted {finding['wanted']}"
-        show(f"finding: {found}: {finding['fix']}")
+        place = f"{finding['node']}: {finding['check']}"
+        show(f"finding: {place}: {finding['found']}, wanted {finding['wanted']}: {finding['fix']}")
     if is_over and status.state not in ("CANCELLED", "COMPLETED") and _has_lines(answer):
         show(f"last lines of {log.source}:" if log.lines else f"{log.source}: nothing was printed")
         for line in log.lines:
@@ -253,9 +254,7 @@ def _lines(cause: Cause, answer: Answer, *, is_remembered: bool) -> Iterator[str
 
 
 def _without_text(status: Status) -> str:
-    """What stands for slurmray's last line where there is none."""
-    if not status.id:
-        return "It has no last line of slurmray"
+    """What stands for slurmray's last line of a job where there is none."""
     if not status.log:
         return "Slurm has forgotten it"
     if not status.nodes and status.state == "CANCELLED":
@@ -270,7 +269,7 @@ def _has_lines(answer: Answer) -> bool:
     if answer.log.source != "the job's log":
         return True
     # Others were of a node that was replaced, or of a spare one: the job went on.
-    findings = [each for each in answer.status.findings if each["node"] in answer.status.nodes]
+    findings = [finding for finding in answer.status.findings if finding["node"] in answer.status.nodes]
     if any(finding["kind"] != "warn" for finding in findings):
         return False
     is_trainer = answer.text.startswith("done: ")
@@ -294,8 +293,8 @@ def as_dict(answer: Answer) -> dict[str, Any]:
         "findings": list(status.findings),
         "last_lines": {"source": answer.log.source, "lines": answer.log.lines},
         "causes": [
-            {name: value for name, value in vars(each).items() if name not in ("is_certain", "file")}
-            for each in answer.causes
-            if each.source
+            {name: value for name, value in vars(cause).items() if name not in ("is_certain", "file")}
+            for cause in answer.causes
+            if cause.source
         ],
     }

@@ -81,15 +81,15 @@ def diagnose(
     is_killed = _trainers(text) == _SIGKILL and not _sent(events)
     head_log = f"log of {status.nodes[0]}" if status.nodes else ""
     causes: list[Cause] = []
-    for each in failures(MESSAGES, logs):
-        ended_it = bool(last) and (each.line in last or (each.is_last and each.source == LOG))
+    for failure in failures(MESSAGES, logs):
+        ended_it = bool(last) and (failure.line in last or (failure.is_last and failure.source == LOG))
         # A node's log has all starts of the trainer; of the last one nothing but errors follows.
-        is_of_head = each.is_last and each.source == head_log
-        ended_it |= is_killed and is_of_head and each.message.name in _OUT_OF_MEMORY
-        role = _role(each, ended_it, [cause.role for cause in causes])
+        is_of_head = failure.is_last and failure.source == head_log
+        ended_it |= is_killed and is_of_head and failure.message.name in _OUT_OF_MEMORY
+        role = _role(failure, ended_it, [cause.role for cause in causes])
         if role:
-            causes.append(_of(each, role, status.nodes, hosts))
-    is_known = says_cause(text) or any(each.is_certain for each in causes)
+            causes.append(_of(failure, role, status.nodes, hosts))
+    is_known = says_cause(text) or any(cause.is_certain for cause in causes)
     if has_ended and has_too_few_spares(text):
         known = TOO_FEW_SPARES
         causes.append(Cause("general", "", "", known.cause, known.fix, is_certain=True))
@@ -140,10 +140,10 @@ def look_up_text(text: str) -> list[Cause]:
 
     Errors of Slurm's commands, which have no name, are looked for last.
     """
-    named = [each for each in MESSAGES if each.name == text]
+    named = [message for message in MESSAGES if message.name == text]
     logs = [("", named[0].example if named else text)]
-    found = failures(named or MESSAGES, logs) or failures(SLURM_ERRORS, logs)
-    return [_of(each, "general", (), {}) for each in found]
+    hits = failures(named or MESSAGES, logs) or failures(SLURM_ERRORS, logs)
+    return [_of(failure, "general", (), {}) for failure in hits]
 
 
 def says_cause(text: str) -> bool:
@@ -160,7 +160,7 @@ def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str
     text = text.replace("JOBID", status.job if status.id else "JOBID")
     if not node:
         return text
-    failed = [start.failed for start in status.starts[:-1]] + [each["node"] for each in status.set_aside]
+    failed = [start.failed for start in status.starts[:-1]] + [event["node"] for event in status.set_aside]
     nodes = dict.fromkeys(filter(None, [status.excluded, *failed, node]))
     option = shlex.quote(f"--exclude={','.join(nodes)}")
     command = f"sbatch {option} {shlex.quote(status.script) if status.script else 'generated.sh'}"
@@ -171,14 +171,14 @@ def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str
 
 def _slurmrays(text: str) -> int | None:
     """Slurmray's exit code in its last line; None if the code is the trainer's, or there is none."""
-    found = re.match(r"failed \(([0-9]{1,3}) ", text)
-    return int(found[1]) if found and int(found[1]) in EXIT_CODES else None
+    match = re.match(r"failed \(([0-9]{1,3}) ", text)
+    return int(match[1]) if match and int(match[1]) in EXIT_CODES else None
 
 
 def _trainers(text: str) -> int | None:
     """The trainer's exit code in slurmray's last line; None if it has none."""
-    found = re.match("done: trainer exited with ([0-9]{1,3})(?![0-9])", text)
-    return int(found[1]) if found else None
+    match = re.match("done: trainer exited with ([0-9]{1,3})(?![0-9])", text)
+    return int(match[1]) if match else None
 
 
 def _sent(events: Collection[str]) -> str:
@@ -196,8 +196,8 @@ def _in_general(status: Status, text: str, events: Collection[str]) -> Cause:
         title, known = look_up_trainer(code)
         if code in (_SIGKILL, _SIGTERM):
             known = _signalled(known, events, is_killed=code == _SIGKILL)
-    elif found := re.fullmatch("0:([1-9][0-9]{0,2})", status.code):
-        title, known = look_up(0, int(found[1]))
+    elif match := re.fullmatch("0:([1-9][0-9]{0,2})", status.code):
+        title, known = look_up(0, int(match[1]))
     else:
         return Cause("general", "", "", "", "", is_certain=False)
     is_certain = status.state != "FAILED" or known.is_certain

@@ -195,7 +195,7 @@ _BATCH_SIGNALS = {
         is_certain=True,
     ),
 }
-_NAMES = {each.value: each.name for each in Signals}
+_NAMES = {signal.value: signal.name for signal in Signals}
 
 
 def look_up(code: int, signal: int = 0) -> tuple[str, Explanation]:

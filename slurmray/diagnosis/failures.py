@@ -102,7 +102,7 @@ def failures(table: Sequence[Message], logs: Iterable[tuple[str, str]]) -> list[
             if message not in found or key < found[message][0]:
                 near = _near(before, root if begin >= last else None)
                 found[message] = key, _failure(message, source, line, near, is_last=begin >= last)
-    return [failure for _, failure in sorted(found.values(), key=lambda each: each[0])]
+    return [failure for _, failure in sorted(found.values(), key=lambda hit: hit[0])]
 
 
 def clean(text: str) -> str:
@@ -126,20 +126,20 @@ def last_errors(text: str) -> int:
 
 def prefix(line: str) -> str:
     """Return what Ray and PyTorch put in front of a line."""
-    found = _PREFIX.match(line, 0, LONGEST)
-    return found[0] if found else ""
+    match = _PREFIX.match(line, 0, LONGEST)
+    return match[0] if match else ""
 
 
 @functools.cache
 def literals(pattern: str) -> tuple[str, ...]:
     """Return texts of which each match of a pattern has one: the longest outside of groups, of each branch."""
-    text = _QUOTED.sub(lambda found: chr(_PRIVATE + ord(found[1])), pattern)
+    text = _QUOTED.sub(lambda match: chr(_PRIVATE + ord(match[1])), pattern)
     text = _ANY.sub("\0", text)
     while text != (shorter := _GROUP.sub("\0", text)):
         text = shorter
     longest = [max(branch.split("\0"), key=len) for branch in _REPEATED_LETTER.sub("\0", text).split("|")]
     return tuple(
-        re.sub("[\ue000-\ue0ff]", lambda found: chr(ord(found[0]) - _PRIVATE), each) for each in longest
+        re.sub("[\ue000-\ue0ff]", lambda match: chr(ord(match[0]) - _PRIVATE), literal) for literal in longest
     )
 
 
@@ -187,4 +187,4 @@ def _near(before: str, root: re.Match[str] | None) -> tuple[str, int | None]:
 
 def _times(text: str) -> list[str]:
     """Return times in a text, to compare, without the year: vLLM leaves it out."""
-    return ["".join(found).replace(",", ".") for found in _TIME.findall(text)]
+    return ["".join(groups).replace(",", ".") for groups in _TIME.findall(text)]

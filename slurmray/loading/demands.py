@@ -57,11 +57,11 @@ def find_field(field: str) -> FieldInfo:
     for depth, name in enumerate(names, start=1):
         if not models:
             raise ValueError(f"{dotted(names[: depth - 1])} has no fields")
-        found = [model.model_fields[name] for model in models if name in model.model_fields]
-        if not found:
+        fields = [model.model_fields[name] for model in models if name in model.model_fields]
+        if not fields:
             raise ValueError(explain_unknown(names[:depth], JobSpec))
-        models = list(walk_models(found[0].annotation))
-    return found[0]
+        models = list(walk_models(fields[0].annotation))
+    return fields[0]
 
 
 def parse_allowed(field: str, value: object) -> list[Any]:

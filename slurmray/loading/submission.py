@@ -35,7 +35,7 @@ def check_submission(spec: JobSpec, host: Host, folder: Path) -> list[str]:
         partitions = _partitions(host)
     except SlurmError:  # sbatch has the better message
         return []
-    if "clusters" in dict(spec.slurm.given()):
+    if "clusters" in dict(spec.slurm.given()) or _variables(host).get("SBATCH_CLUSTERS"):
         partitions = {}
     place = host.expand(str(folder))
     errors = [
@@ -78,9 +78,14 @@ def queue_options(spec: JobSpec, component: Component, host: Host) -> tuple[str 
 
     On this host sbatch's variables have priority over the script.
     """
-    variables = {} if host.name else clean_environment(os.environ)
+    variables = _variables(host)
     partition = variables.get("SBATCH_PARTITION") or dict(component.given()).get("partition")
     return partition, variables.get("SBATCH_TIMELIMIT") or dict(spec.slurm.given()).get("time")
+
+
+def _variables(host: Host) -> Mapping[str, str]:
+    """Return the variables that sbatch gets; {} on another host, whose are not known."""
+    return {} if host.name else clean_environment(os.environ)
 
 
 def _not_writable(spec: JobSpec, host: Host, folder: Path) -> list[str]:

@@ -45,8 +45,8 @@ def other_preset(text: str, preset: str) -> str | None:
     """Return the preset of a command line that is not one of this preset's trainer; None if it may be."""
     if re.search(_COMMANDS[preset], text, re.DOTALL):
         return None
-    found = find_preset(text)
-    return None if (preset, found) == ("search-r1", "verl") else found  # its retriever may be in a file
+    other = find_preset(text)
+    return None if (preset, other) == ("search-r1", "verl") else other  # its retriever may be in a file
 
 
 def looks_like_trainer(text: str) -> bool:

@@ -85,8 +85,8 @@ def list_allocations(
     for number, events in enumerate(attempts):
         # While the job is in the queue again, its last attempt is over, too.
         has_ended = number < len(attempts) - 1 or status.state == "PENDING"
-        if found := list_starts(events, events[-1]["time"] if events and has_ended else end):
-            starts[number], counts[number] = found, count_gpus(events)
+        if attempt := list_starts(events, events[-1]["time"] if events and has_ended else end):
+            starts[number], counts[number] = attempt, count_gpus(events)
     most = max((sum(gpus.values()) for gpus in counts.values()), default=0)
     allocations = {}
     for number, gpus in counts.items():
@@ -147,16 +147,16 @@ def make_account(
     if not allocations:
         return None
     bring_up = lost = trained = 0.0
-    for each in allocations.values():
-        for start in each.starts:
-            bring_up += start.idle * each.size / 3600
+    for allocation in allocations.values():
+        for start in allocation.starts:
+            bring_up += start.idle * allocation.size / 3600
             if start.failed:
-                lost += start.trained * each.size / 3600
+                lost += start.trained * allocation.size / 3600
             else:
-                trained += start.trained * each.size / 3600
+                trained += start.trained * allocation.size / 3600
     of_trainer = min(trained, sum(period.hours for period in list_periods(allocations)))
     idle_hours = min(of_trainer, sum(share * period.hours for period, share in idle.items()))
-    has_gpus = any(start.gpus for each in allocations.values() for start in each.starts)
+    has_gpus = any(start.gpus for allocation in allocations.values() for start in allocation.starts)
     return Account(
         unit=GPU_HOURS if has_gpus else "node hours",
         bring_up=bring_up,

@@ -61,7 +61,8 @@ def follow(
             if last_line != _COMPLETING:
                 notice(_COMPLETING)
                 last_line = _COMPLETING
-        until = time.monotonic() + (_END_PAUSE if is_over else min(pause, _LONGEST_PAUSE))
+        is_ending = is_over and end.state != "PENDING"  # a requeued job has the events of the attempt before
+        until = time.monotonic() + (_END_PAUSE if is_ending else min(pause, _LONGEST_PAUSE))
         while time.monotonic() < until:
             time.sleep(job.host.read_pause)
             copy_logs(job, offsets, write)
@@ -69,8 +70,8 @@ def follow(
                 events = job.events()
             if is_enough(events):
                 return None
-            if not is_over and is_last_attempt_over(events):
-                is_over = True
+            was_over, is_over = is_over, is_last_attempt_over(events)
+            if is_over and not was_over:
                 break
     raise AssertionError("polls() has no end")
 

@@ -138,8 +138,8 @@ class Host:
             return []
 
     def expand(self, path: str) -> Path:
-        """Return a path with the home folder in place of `~`."""
-        return Path(path).expanduser()
+        """Return a path with the home folder in place of `~`; unchanged if there is none of that name."""
+        return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises RuntimeError
 
 
 class SshHost(Host):

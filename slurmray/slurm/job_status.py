@@ -36,10 +36,10 @@ class Status(NamedTuple):
     task: SLURM_ARRAY_TASK_ID of a task of an array, whose id `id` is; None for another job. state: Slurm's
     name of it. code: the exit code and the signal as Slurm shows them, 0:53. reason: while it is PENDING, in
     words, or why Slurm cancelled it before its start. expected_start: Slurm's estimate, in seconds since
-    1970; None if there is none. phase: name of the last step. nodes: the head node first, empty before the
-    start. spares: those that still wait for one of these to fail. set_aside: events of the spare nodes that
-    failed. attempt: 0 is the first. restarts: of the trainer in it. starts: of Ray and trainer in it, with
-    what ended each. steps: of the last attempt. timeline: of its nodes; None if it was not recorded.
+    1970; None if there is none. phase: name of the last step, or queued. nodes: the head node first, empty
+    before the start. spares: those that still wait for one of these to fail. set_aside: events of the spare
+    nodes that failed. attempt: 0 is the first. restarts: of the trainer in it. starts: of Ray and trainer in
+    it, with what ended each. steps: of it. timeline: of its nodes; None if it was not recorded.
     findings: of its preflight checks, as in events.jsonl. usage: what its nodes use, while it runs; None: not
     known. end: the event of its end; None without one. log: the job's output file; "" if Slurm has forgotten
     the job. run_dir: of the attempt; "" before the start. script: the file that sbatch got; "" if it got the
@@ -100,7 +100,9 @@ def make_status(
     """
     by_name = {event["event"]: event for event in events}
     start = by_name.get("start", {})
-    steps = _steps(record, events, now)
+    # Of a job that is requeued, Slurm has the time of its present wait, the events are of the attempt before.
+    is_requeued = state == "PENDING" and bool(events)
+    steps = _steps({} if is_requeued else record, events, now)
     end_time = steps[-1].began + steps[-1].seconds if steps else now
     starts = list_starts(events, end_time)
     nodes, spares = current_nodes(events)
@@ -113,7 +115,7 @@ def make_status(
         record.get("ExitCode", ""),
         pending.explain(state, record.get("Reason", ""), record.get("Dependency", "")),
         parse_time(record.get("StartTime", "")) if is_pending else None,
-        steps[-1].name if steps else "",
+        "queued" if is_requeued else steps[-1].name if steps else "",
         nodes,
         spares,
         [event for event in events if event["event"] == "set_aside"],

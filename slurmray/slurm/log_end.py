@@ -42,7 +42,7 @@ class LogEnd(NamedTuple):
 
 def log_end(log: str) -> LogEnd:
     """Return what the log shows of the job's end."""
-    starts = [found.start() for found in _START.finditer(log)]
+    starts = [match.start() for match in _START.finditer(log)]
     last = log[starts[-1] :] if starts else log
     end, source, output, is_shown = "", "", list[str](), False
     shown: dict[str, list[str]] = {}
@@ -52,8 +52,8 @@ def log_end(log: str) -> LogEnd:
             (shown[source] if is_shown else output).append(line)
             continue
         text, is_shown = own[1], False
-        if found := re.fullmatch("last lines of (.*):", text):
-            source, is_shown = found[1], found[1] not in shown
+        if match := re.fullmatch("last lines of (.*):", text):
+            source, is_shown = match[1], match[1] not in shown
             shown.setdefault(source, [])
         elif text.startswith("trainer: "):
             output.clear()  # until now: findings, messages of srun
@@ -75,8 +75,8 @@ def end_in_log(log: str) -> End | None:
     end = log_end(log)
     if not end.text:
         return None
-    found = re.search(rf"exited with ({_CODE})|^failed .({_CODE}) ", end.text)
-    code = int(found[1] or found[2]) if found else 0
+    match = re.search(rf"exited with ({_CODE})|^failed .({_CODE}) ", end.text)
+    code = int(match[1] or match[2]) if match else 0
     is_stopped = end.is_stopped or end.text.startswith("stopped")
     return End("CANCELLED" if is_stopped else "FAILED" if code else "COMPLETED", code, 0)
 
@@ -95,6 +95,6 @@ def stopped_at(log: str) -> tuple[str, str]:
 
     "" if Slurm wrote none. It appends the log of an attempt to that of the one before.
     """
-    starts = [found.start() for found in _ATTEMPT.finditer(log)]
-    found = _STOPPED_AT.search(log, starts[-1] if starts else 0)
-    return (found[1], (found[2] or "").strip()) if found else ("", "")
+    starts = [match.start() for match in _ATTEMPT.finditer(log)]
+    match = _STOPPED_AT.search(log, starts[-1] if starts else 0)
+    return (match[1], (match[2] or "").strip()) if match else ("", "")

@@ -196,7 +196,7 @@ def find_bad_nodes(events: Sequence[Event]) -> dict[str, str]:
     left_out = {id(event) for event in of_all}
     left_out |= {id(event) for event in last if event["event"] == "set_aside" and event["node"] in misled}
     restarts = find_restarts(events)
-    bad = {node: each.reason for each in restarts for node in [*each.failed, *each.left]}
+    bad = {node: restart.reason for restart in restarts for node in [*restart.failed, *restart.left]}
     for event in events:
         name = event["event"]
         if id(event) in left_out:

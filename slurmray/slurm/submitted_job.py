@@ -122,10 +122,10 @@ class Job:
         if self._sweep is not None:
             return self._sweep
         try:
-            found = self._settings().get("sweep")
+            parameters = self._settings().get("sweep")
         except SlurmError:
             return {}
-        return found if is_sweep(found) else {}
+        return parameters if is_sweep(parameters) else {}
 
     @property
     def parameters(self) -> Mapping[str, str]:
@@ -318,8 +318,8 @@ class Job:
                     began, step = status.timeline.began, status.steps[-1]
                     seconds = max(1.0, step.began + step.seconds - began)
                     heat[node] = measure_heat(samples, began, seconds, columns)
-        found = {node: measured for node, measured in heat.items() if measured}
-        return found, make_account(status, allocations, idle, now)
+        measured = {node: busy for node, busy in heat.items() if busy}
+        return measured, make_account(status, allocations, idle, now)
 
     def _sample_files(
         self, status: Status, last: int, wanted: Collection[tuple[int, str]]
@@ -517,7 +517,7 @@ class Job:
             number: slurm_commands.hostnames(names, self.host)
             for number, names in parse_components(self._shown).items()
         }
-        known = [each for names in nodes.values() for each in names]
+        known = [name for names in nodes.values() for name in names]
         node = node or next((name for name in recorded if name in known), known[0])
         if node not in known:
             text = f"no node {node}; its nodes are {', '.join(known[:8])}"
@@ -588,11 +588,11 @@ class Job:
         output = slurm_commands.sacct(
             "State,UID", *self._cluster_option, f"--jobs={self.name}", host=self.host
         )
-        found = re.match(r"CANCELLED by (\d+)\|(\d+)", output)
-        if not found:
+        match = re.match(r"CANCELLED by (\d+)\|(\d+)", output)
+        if not match:
             return None
-        name = slurm_commands.call(["id", "-nu", found[1]], host=self.host).stdout.strip()
-        return name or f"uid {found[1]}", found[1] == found[2]
+        name = slurm_commands.call(["id", "-nu", match[1]], host=self.host).stdout.strip()
+        return name or f"uid {match[1]}", match[1] == match[2]
 
     def _recorded(self) -> End:
         """Return the end that the last attempt has recorded in its run directory, or in the job's log."""
@@ -627,7 +627,7 @@ class Job:
 
 def _last(events: Sequence[Event], name: str) -> Event:
     """Return the last event with a name. SlurmError without one."""
-    found = [event for event in events if event["event"] == name]
-    if not found:
+    matching = [event for event in events if event["event"] == name]
+    if not matching:
         raise SlurmError("cluster not ready; see the job's log")
-    return found[-1]
+    return matching[-1]

@@ -65,13 +65,21 @@ def list_tasks(job: Job, runs: Path, make_job: Callable[[int], Job], *, has_all:
 
 
 def _queue(job: Job) -> dict[str, slurm_commands.Queued]:
-    """The tasks that Slurm knows. Those that never started may have one name, e.g. `1234_[3-5%2]`."""
+    """The tasks that Slurm knows."""
     queued: dict[str, slurm_commands.Queued] = {}
     for names, known in slurm_commands.squeue_tasks(job.id, job.host, job.cluster).items():
         with suppress(ValueError):
-            listed = syntax.expand_host_list(re.sub("%[0-9]+]", "]", names), MAX_TASKS)
-            queued |= {name: known for name in listed if re.fullmatch(f"{job.id}_[0-9]{{1,7}}", name)}
+            queued |= dict.fromkeys(expand_tasks(job.id, names), known)
     return queued
+
+
+def expand_tasks(number: int, names: str) -> list[str]:
+    """Return the tasks of an array that a name of squeue has: those that never started may be `1234_[3-5%2]`.
+
+    number: the array's id. ValueError if squeue has cut the name off.
+    """
+    listed = syntax.expand_host_list(re.sub("%[0-9]+]", "]", names), MAX_TASKS)
+    return [name for name in listed if re.fullmatch(f"{number}_[0-9]{{1,7}}", name)]
 
 
 def _number_of(name: str) -> int:

@@ -34,7 +34,8 @@ _RUN_RESERVED = re.compile("(?:--(?:detach|entrypoint|name|pidfile|restart|rm)|-
 
 
 def _check_srun_option(argument: str) -> str:
-    option = argument.partition("=")[0]
+    # A short option may have its value in the same word, e.g. -n4.
+    option = argument.partition("=")[0] if argument.startswith("--") else argument[:2]
     if option in _SRUN_RESERVED:
         raise ValueError(f"{option}: slurmray sets it; leave it out")
     return argument

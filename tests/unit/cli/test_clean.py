@@ -277,7 +277,8 @@ def submitted(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / "bin" / name).chmod(0o755)
     config = folder / "config.yaml"
     config.write_text(
-        "profile: a\nprofiles: {a: {slurm: {account: mine, exclusive: true, gpus_per_node: 8, mem: 500G}}}\n"
+        "profile: a\nprofiles: {a: {slurm: {account: mine, exclusive: true, gpus_per_node: 8, mem: 500G}, "
+        "env: {KEY_OF_TRAINERS: null}}}\n"
     )
     monkeypatch.setenv("SLURMRAY_CONFIG", str(config))
     return folder / "script"
@@ -294,6 +295,7 @@ def test_nodes_are_cleaned_up_by_a_small_job(
     wanted = {"nodes": "2", "nodelist": "node[1-2]", "account": "mine", "partition": "gpu", "time": "10"}
     assert options.items() >= wanted.items()
     assert script_parts.read_settings(submitted.read_text())["only_checks"]
+    assert "KEY_OF_TRAINERS" not in submitted.read_text()
     assert names(runs) == ALL
 
 

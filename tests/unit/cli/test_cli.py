@@ -275,6 +275,8 @@ def test_a_current_folder_that_was_removed(
     assert (code, err) == (2, "current folder: No such file or directory; cd to a folder that exists\n")
     assert list(tmp_path.iterdir()) == []
     assert main(["explain", "71"], capsys)[0] == 0
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert main(["status", "99999"], capsys)[::2] == (code, err)
 
 
 def test_a_file_is_checked_where_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:

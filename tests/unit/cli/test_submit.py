@@ -45,6 +45,32 @@ def test_a_job_that_follows_another_starts_only_if_that_one_has_succeeded(
     assert dependencies == ["--dependency=afterok:41"]
 
 
+@pytest.mark.parametrize("option", [[], ["--clusters=c1"]])
+def test_a_job_cannot_follow_one_on_another_cluster(
+    folder: Path, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    history.remember(history.Run(43, "far", "c2", str(folder), "slurmray-runs", 1.0, 1, 0))
+    code, _, err = main(["submit", "--nodes=1", "--after=far", *option, "--", "true"], capsys)
+    assert (code, err) == (2, "--after far: is on the cluster c2; set slurm.clusters to it\n")
+    assert not Path("arguments").exists()
+    assert main(["submit", "--nodes=1", "--after=far", "--clusters=c2", "--", "true"], capsys)[0] == 0
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        ("--set=env={KEY: null}", "env.KEY is not set in your environment; export it first\n"),
+        ("--array=0-1", "slurm.array makes several jobs: render the script, and submit it with sbatch\n"),
+    ],
+)
+def test_doctor_submits_no_job_that_is_certain_to_fail(
+    option: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = main(["doctor", "--nodes=1", option], capsys)
+    assert (code, err) == (2, error)
+
+
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("run_dir", "expected"),

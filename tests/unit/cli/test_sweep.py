@@ -128,6 +128,19 @@ def test_list_has_a_line_for_each_task_that_slurm_lists(capsys: pytest.CaptureFi
     ]
 
 
+def test_list_has_ended_tasks_that_slurm_has_forgotten(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    squeue(folder, ":", rows(RUNS, GROUP))
+    listed = json.loads(main(["list", "--all", "--json"], capsys)[1])
+    assert [(row["job"], row["state"]) for row in listed] == [
+        ("100_0", "COMPLETED"),
+        ("100_1", "FAILED"),
+        ("100_2", "RUNNING"),
+        ("100_[3-5%2]", "PENDING"),
+    ]
+
+
 def test_tasks_that_were_cancelled_before_their_start(folder: Path) -> None:
     squeue(folder, rows(*ENDED, RUNS, "100|{}_[3,5%2]|CANCELLED|None|(null)", "100|{}_[a|X|None|(null)"), ":")
     states = ["COMPLETED", "FAILED", "RUNNING", "CANCELLED", "UNKNOWN", "CANCELLED"]

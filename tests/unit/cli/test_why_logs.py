@@ -225,7 +225,8 @@ def test_a_log_without_a_job(case: Case, monkeypatch: pytest.MonkeyPatch, way: s
     code, out, err = main(["why", "--log", name], case.capsys)
     assert (code, err) == (0, "")
     shown = " ".join(out.split())
-    assert shown.startswith(f"{'x.log' if way == 'file' else 'standard input'}: FAILED. ")
+    title = "x.log" if way == "file" else "standard input"
+    assert shown.startswith(f"{title}: it has no last line of slurmray ")
     assert f"log, rank 5: [rank5]: {DISK}\\x07 cause: A disk was full" in shown
     assert "memory" not in shown
     assert not (case.folder / "called").exists()
@@ -293,6 +294,6 @@ def test_an_exit_code_that_is_far_too_long(case: Case, text: str) -> None:
     (case.folder / "x.log").write_text(f"[slurmray   1.0 s] {text}\n")
     code, out, err = main(["why", "--log", "x.log"], case.capsys)
     assert (code, err) == (0, "")
-    assert out.startswith("x.log: FAILED. It has no last line of slurmray\n")
+    assert out.startswith("x.log: it has no last line of slurmray\n")
     case.events(event_line("start"), event_line("end", exit_code=1, source="trainer", node="", text=text))
     assert case.ask().startswith("job 7, mine: FAILED. ")

@@ -119,6 +119,8 @@ def test_variables_of_sbatch_win(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("SBATCH_PARTITION", "gpu")
     monkeypatch.setenv("SBATCH_TIMELIMIT", "30")
     assert check(folder, slurm={"nodes": 3, "partition": "debug", "time": "9-0"}) == []
+    monkeypatch.setenv("SBATCH_CLUSTERS", "other")
+    assert check(folder, slurm={"nodes": 9}) == []
 
 
 def test_without_an_answer_of_slurm(folder: Path) -> None:

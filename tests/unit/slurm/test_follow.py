@@ -126,6 +126,26 @@ def test_slurm_is_asked_at_once_when_the_job_has_recorded_its_end(
     assert follow.follow(job, lambda _: None, lambda _: None) == End("COMPLETED", 0, 0)
 
 
+def test_a_requeued_job_is_not_followed_as_one_that_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that, the pauses would be hours here."""
+
+    class Requeued(FakeJob):
+        def polls(self) -> Iterator[tuple[End, float]]:
+            self.is_over = True
+            yield End("RUNNING", 0, 0), 1e6
+            yield End("PENDING", 0, 0), 0.1
+            self.is_over = False
+            yield End("PENDING", 0, 0), 0.1
+            yield End("RUNNING", 0, 0), 0.1
+            yield End("COMPLETED", 0, 0), 0.0
+
+    monkeypatch.setattr(follow, "_LONGEST_PAUSE", 1e6)
+    monkeypatch.setattr(follow, "_END_PAUSE", 1e6)
+    assert follow.follow(Requeued(tmp_path, []), print, print) == End("COMPLETED", 0, 0)
+
+
 @pytest.mark.parametrize("source", ["trainer", "slurm"])
 def test_it_ends_with_the_job_while_slurm_completes_it(tmp_path: Path, source: str) -> None:
     """Only Slurm knows whether a job was cancelled or reached its time limit."""

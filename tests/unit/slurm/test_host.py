@@ -101,6 +101,7 @@ def test_the_home_folder(host: SshHost, tmp_path: Path) -> None:
     assert host.expand("~/a") == tmp_path / "home/a"
     assert host.expand("~") == tmp_path / "home"
     assert host.expand("a/~") == Path("a/~")
+    assert HERE.expand("~no-such-user/a") == Path("~no-such-user/a")
 
 
 @ssh.needs_rsync

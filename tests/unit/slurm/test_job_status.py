@@ -63,6 +63,16 @@ def test_a_job_that_is_queued() -> None:
     assert make_status(7, "PENDING", {**record, "StartTime": "Unknown"}, [], T0).expected_start is None
 
 
+def test_a_job_that_waits_again() -> None:
+    """Slurm has the times of the present wait, the events are of the attempt before."""
+    record = {**RECORD, "EligibleTime": "2026-11-25T11:00:00", "Reason": "BeginTime", "Restarts": "1"}
+    events = [*TRAINING, END]
+    status = make_status(7, "PENDING", record, events, T0 + 4000)
+    assert status.phase == "queued"
+    assert steps(record, events, 4000, "PENDING")[0] == ("preflight", 1, "")
+    assert steps(record, events, 4000, "PENDING")[-1] == ("training", 49, "python train.py")
+
+
 def test_a_job_that_comes_up() -> None:
     """A step lasts until the next one begins; the last one until now. It has its last message."""
     assert steps(RECORD, BRING_UP, 260) == [
