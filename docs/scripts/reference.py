@@ -175,8 +175,8 @@ message with wrong fields or values, with one line in the log.
 _STATES = """## States
 
 The controller keeps a state of the job (first diagram) and of each node (second diagram), by the tables in
-`slurmray/agent/controller/state.py`. A message that the state does not allow has no effect but one line in
-the log.
+`slurmray/agent/controller/state.py`. A message that the state does not allow only shows that its node is
+alive. Unless the job is ending, the log has a line about it.
 
 ```mermaid
 stateDiagram-v2
@@ -532,7 +532,7 @@ def _message(kind: ast.ClassDef, lines: list[str]) -> str:
     name = found[0] if found else kind.name
     fields = fields[len(found) :]
     names = [f"`{ast.unparse(field.target)}`" for field in fields]
-    meanings = [lines[field.lineno - 1].partition("  # ")[2] for field in fields]
+    meanings = [lines[(field.end_lineno or field.lineno) - 1].partition("  # ")[2] for field in fields]
     texts = [f"{name}: {text}." for name, text in zip(names, meanings, strict=True) if text]
     meaning = _cell(" ".join([ast.get_docstring(kind) or "", *texts]))
     return f"| `{name}` | {' '.join(names)} | {meaning} |"
