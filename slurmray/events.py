@@ -44,7 +44,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         "The job was restarted.",
         {
             "attempt": (_NUMBER, "how often"),
-            "chances": (_NUMBER, "restarts that are left after lost nodes or preemption"),
+            "chances": (_NUMBER, "requeues that are left, after lost nodes or preemption"),
         },
     ),
     "grace": (

@@ -532,7 +532,7 @@ def _message(kind: ast.ClassDef, lines: list[str]) -> str:
     name = found[0] if found else kind.name
     fields = fields[len(found) :]
     names = [f"`{ast.unparse(field.target)}`" for field in fields]
-    meanings = [lines[(field.end_lineno or field.lineno) - 1].partition("  # ")[2] for field in fields]
+    meanings = [lines[field.lineno - 1].partition("  # ")[2] for field in fields]
     texts = [f"{name}: {text}." for name, text in zip(names, meanings, strict=True) if text]
     meaning = _cell(" ".join([ast.get_docstring(kind) or "", *texts]))
     return f"| `{name}` | {' '.join(names)} | {meaning} |"

@@ -58,7 +58,7 @@ class NodeContext:
         self.token = ""  # path of Ray's token; "": Ray requires none
         # Known once Ray gets its address on this node:
         self.address = ""
-        self.interfaces: "List[Tuple[str, Address]]" = []  # as returned by network.local_addresses()
+        self.interfaces: "List[Tuple[str, Address]]" = []  # see node_address.local_addresses
         self.ports: "List[int]" = []
         self.gcs = ""  # `host:port` of the GCS
         self.connection_checks: "List[threading.Thread]" = []  # until each ends, it may send a finding

@@ -90,7 +90,7 @@ class NodeApi:
     def run(
         self, argv: "List[str]", timeout: float = 20.0, env: "Optional[Dict[str, str]]" = None
     ) -> "Result":
-        """Run a short command. Its standard error also goes to the node's log. Raises errors.Stopped.
+        """Run a short command. Its standard error also goes to the node's log. Raises job_errors.Stopped.
 
         timeout: seconds, without those in which it waits for a lock while another Podman unpacks an image.
         During clean-up these count, and it is not interrupted when the job ends.
@@ -104,7 +104,7 @@ class NodeApi:
         env: "Optional[Dict[str, str]]" = None,
         is_hopeless: "Callable[[bytearray], bool]" = lambda _: False,
     ) -> "Result":
-        """Run a command without a timeout. Raises errors.Stopped.
+        """Run a command without a timeout. Raises job_errors.Stopped.
 
         doing: see the field. Output and standard error go to the node's log and, as one text, to `out`.
         is_hopeless: whether to end it early, by its output so far. Called several times a second.
@@ -150,7 +150,7 @@ class NodeApi:
     def environment_after(self, program: str, field: str) -> "Dict[str, str]":
         """Run commands (bash) of a field of the job spec on this host, and return their environment.
 
-        JobError where they fail. Raises errors.Stopped.
+        JobError where they fail. Raises job_errors.Stopped.
         """
         output = bytearray()
         reader, writer = os.pipe()

@@ -196,7 +196,7 @@ class Mailbox:
             self._container = container
 
     def wait_until(self, is_met: "Callable[[], object]", seconds: float = float("inf")) -> None:
-        """Wait until a condition is met, at most so many seconds. Raises errors.Stopped.
+        """Wait until a condition is met, at most so many seconds. Raises job_errors.Stopped.
 
         is_met: of fields that the main thread changes.
         """

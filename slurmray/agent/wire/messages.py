@@ -22,9 +22,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         power: NotRequired[int]  # mean of the GPUs, W
         gpus: NotRequired[int]  # how many have samples
         idle_gpus: NotRequired[int]  # how many of these do nothing
-        waiting_gpus: NotRequired[
-            int
-        ]  # how many are busy at a low power, as where NCCL waits for other ranks
+        waiting_gpus: NotRequired[int]  # how many are busy at low power, e.g. NCCL waits for other ranks
         slowed: NotRequired[int]  # a GPU whose hardware has lowered its clock
         cores: NotRequired[float]  # CPUs that the job uses
         memory: NotRequired[int]  # of the job, MiB

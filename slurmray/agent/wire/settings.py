@@ -185,7 +185,7 @@ if TYPE_CHECKING:
         attempt: int  # 0 is the first
         restart: int  # how often the trainer was started again in this attempt
         restarts_before: int  # the same in all earlier attempts
-        chances: int  # remaining restarts
+        chances: int  # requeues that are left
         batch_host: str  # name of the node with the controller
         nodes: List[str]  # the head node first
         spares: List[str]  # nodes that wait for one of these to fail, in the order of their groups
