@@ -116,6 +116,7 @@ def submit(
 def _wait_for(after: str, rendered: Rendered) -> list[str]:
     """Return sbatch's options for a job that starts when another one has exited with 0."""
     from slurmray.cli.terminal import job_argument
+    from slurmray.loading.submission import chosen_clusters
 
     options = dict(rendered.spec.slurm.given())
     if "dependency" in options:
@@ -123,7 +124,7 @@ def _wait_for(after: str, rendered: Rendered) -> list[str]:
     earlier_job = job_argument(after)[0]
     if earlier_job.host is not rendered.host:
         raise UsageError(f"--after {after}: was submitted on {earlier_job.host.name or 'this host'}")
-    if earlier_job.cluster not in (None, options.get("clusters")):
+    if earlier_job.cluster not in (None, chosen_clusters(rendered.spec, rendered.host)):
         raise UsageError(
             f"--after {after}: is on the cluster {earlier_job.cluster}; set slurm.clusters to it"
         )

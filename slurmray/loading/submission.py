@@ -35,7 +35,7 @@ def check_submission(spec: JobSpec, host: Host, folder: Path) -> list[str]:
         partitions = _partitions(host)
     except SlurmError:  # sbatch has the better message
         return []
-    if "clusters" in dict(spec.slurm.given()) or _variables(host).get("SBATCH_CLUSTERS"):
+    if chosen_clusters(spec, host):
         partitions = {}
     place = host.expand(str(folder))
     errors = [
@@ -81,6 +81,11 @@ def queue_options(spec: JobSpec, component: Component, host: Host) -> tuple[str 
     variables = _variables(host)
     partition = variables.get("SBATCH_PARTITION") or dict(component.given()).get("partition")
     return partition, variables.get("SBATCH_TIMELIMIT") or dict(spec.slurm.given()).get("time")
+
+
+def chosen_clusters(spec: JobSpec, host: Host) -> str | None:
+    """Return the clusters of which a job gets one; None: Slurm's default. Priority as in queue_options."""
+    return _variables(host).get("SBATCH_CLUSTERS") or dict(spec.slurm.given()).get("clusters")
 
 
 def _variables(host: Host) -> Mapping[str, str]:

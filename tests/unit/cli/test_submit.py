@@ -47,13 +47,15 @@ def test_a_job_that_follows_another_starts_only_if_that_one_has_succeeded(
 
 @pytest.mark.parametrize("option", [[], ["--clusters=c1"]])
 def test_a_job_cannot_follow_one_on_another_cluster(
-    folder: Path, capsys: pytest.CaptureFixture[str], option: list[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: list[str]
 ) -> None:
     history.remember(history.Run(43, "far", "c2", str(folder), "slurmray-runs", 1.0, 1, 0))
     code, _, err = main(["submit", "--nodes=1", "--after=far", *option, "--", "true"], capsys)
     assert (code, err) == (2, "--after far: is on the cluster c2; set slurm.clusters to it\n")
     assert not Path("arguments").exists()
     assert main(["submit", "--nodes=1", "--after=far", "--clusters=c2", "--", "true"], capsys)[0] == 0
+    monkeypatch.setenv("SBATCH_CLUSTERS", "c2")
+    assert main(["submit", "--nodes=1", "--after=far", *option, "--", "true"], capsys)[0] == 0
 
 
 @pytest.mark.usefixtures("folder")

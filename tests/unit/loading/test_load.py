@@ -167,7 +167,7 @@ def test_a_block_of_bash() -> None:
         ("container: {command: x}", "1:22: container.command: not supported with runtime auto: set runtime to podman, docker, apptainer or singularity"),
         ("container: {args: [--init, --entrypoint=sh]}", "1:28: container.args, item 2: --entrypoint: slurmray starts and ends the container; leave it out"),
         ("container: {args: [-it, -itd]}", "1:25: container.args, item 2: -itd: slurmray starts and ends the container; leave it out"),
-        ("container: {runtime: none, step_args: [-n4]}", "1:44: container.step_args, item 1: -n: slurmray sets it; leave it out"),
+        ("container: {runtime: none, step_args: [-n4]}", "1:40: container.step_args, item 1: -n: slurmray sets it; leave it out"),
         ("container: {runtime: none, step_args: [-x, --nodes=3]}", "1:44: container.step_args, item 2: --nodes: slurmray sets it; leave it out"),
         (
             "container: {runtime: singularity, user: image}",
