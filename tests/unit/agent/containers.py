@@ -275,7 +275,7 @@ def job(**changes: Any) -> dict[str, Any]:
 QUICK = {
     "INTERVAL = 5.0": "INTERVAL = 0.5",
     "SUCCESSOR_WAIT = 10.0": "SUCCESSOR_WAIT = 2.0",  # a busy machine may stop a process for half a second
-    "FILE_WAIT = 10.0": "FILE_WAIT = 0.5",
+    "FILE_WAIT = 10.0": "FILE_WAIT = 2.0",  # likewise
     "LOG_WAIT = 20.0": "LOG_WAIT = 1.0",
     "ENDING_TIME = 60.0": "ENDING_TIME = 0.5",
     "OUTPUT_WAIT = 10.0": "OUTPUT_WAIT = 1.0",
