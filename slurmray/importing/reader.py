@@ -169,7 +169,7 @@ class Reader:
             if re.search(rb"\n[ \t]*#", between):
                 self.draft.look(
                     [self.variables.line(word)],
-                    "the comment above it ends the command for bash, which never passed it on",
+                    "bash ends the command at the comment above, so the command never got this",
                 )
 
     def _end(self, node: Node, line: int) -> int:
