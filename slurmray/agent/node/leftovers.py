@@ -96,10 +96,9 @@ def _remove_container(
         force, is_leftover = [], is_own and _label(labels, "node") in ("", node.name)
     else:
         force, is_leftover = ["--force"], bool(is_own and match and match.groups() in ended)
-    argv = [runtime.program, "rm", *force, "--volumes", container_id]
-    is_removed = is_leftover and node.run(argv, timeout=REMOVE_TIMEOUT).code == 0
+    is_removed = is_leftover and remove_container(node, runtime.program, container_id, *force)
     if is_leftover and not (is_removed or force):
-        is_removed = _await_end(node, argv)
+        is_removed = _await_end(node, runtime.program, container_id)
     if is_removed:
         node.phase("leftovers", "removed %s of an ended job from %s" % (name, node.name))
     elif name == node.container_name:
@@ -108,17 +107,23 @@ def _remove_container(
         node.finding("preflight", "container name", found, "no container of that name", fix)
 
 
-def _await_end(node: "NodeApi", argv: "List[str]") -> bool:
-    """Whether a container with this node's name ends soon, as that of a start whose node agent was killed.
+def remove_container(node: "NodeApi", program: str, container: str, *options: str) -> bool:
+    """Remove a container by its id; return whether that worked. options: --force: also one that runs.
 
-    argv: removes it if it does not run.
+    A command for each: if one of several ids is gone, Podman 4.3 removes none, and exits with 0.
     """
+    argv = [program, "rm", *options, "--volumes", container]
+    return node.run(argv, timeout=REMOVE_TIMEOUT).code == 0
+
+
+def _await_end(node: "NodeApi", program: str, container: str) -> bool:
+    """Remove a container with this node's name that ends soon, as that of a start whose agent was killed."""
     until = time.monotonic() + END_WAIT
     while time.monotonic() < until:
         time.sleep(0.5)
-        if not any(container[0] == argv[-1] for container in _containers(node, argv[0])):
+        if not any(row[0] == container for row in _containers(node, program)):
             return True  # it has removed itself
-        if node.run(argv, timeout=REMOVE_TIMEOUT).code == 0:
+        if remove_container(node, program, container):
             return True
     return False
 

@@ -2,6 +2,7 @@
 
 from .. import facts, image, job_folder
 from ..checks import gpus
+from ..leftovers import REMOVE_TIMEOUT, remove_container
 from .base import Base
 from .limits import allocation_options, step_cgroup
 from .mount_options import mount_options
@@ -9,8 +10,6 @@ from .mount_options import mount_options
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
-
-REMOVE_TIMEOUT = 60.0  # seconds
 
 
 class Engine(Base):
@@ -120,8 +119,9 @@ class Engine(Base):
         """
         ids = self._marked_ids()
         if ids:
-            self.node.run([self.program, "kill", *ids], timeout=REMOVE_TIMEOUT)
-            self.node.run([self.program, "rm", "--force", "--volumes", *ids], timeout=REMOVE_TIMEOUT)
+            for container in ids:  # kill: without it, `rm` gives a container 10 s to end
+                self.node.run([self.program, "kill", container], timeout=REMOVE_TIMEOUT)
+                remove_container(self.node, self.program, container, "--force")
             ids = self._marked_ids()
         return self._end_host_services() and ids == []
 
