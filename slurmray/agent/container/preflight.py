@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PYTHON_SINCE = (3, 8)  # required by Ray and for importlib.metadata
 FILES_NEEDED = 8192  # large trainers have been seen to fail with fewer
+MIB = 1024 * 1024
+SHARED_MEMORY = 1000  # MiB free
 # Requirements of Ray's distributed debugger (docs.ray.io, "Ray Distributed Debugger").
 DEBUGGER_SINCE = (2, 39)
 DEBUGPY_SINCE = (1, 8)
@@ -57,8 +59,8 @@ def enter_workdir(folder: str) -> None:
 
 
 def check_node(context: "NodeContext") -> None:
-    """Check limits and debugger. Unfit where a finding ends the job."""
-    for row in low_limits():
+    """Check limits, /dev/shm and debugger. Unfit where a finding ends the job."""
+    for row in (*low_limits(), *little_shared_memory(context)):
         context.finding("warn", *row)
     if context.settings["ray"]["debug"] == "post-mortem":
         lacking = list(missing_for_debugger(context.ray_version))
@@ -94,6 +96,20 @@ def low_limits() -> "Iterator[Row]":
     if os.path.isdir("/dev/infiniband") and locked != resource.RLIM_INFINITY:
         fix = "raise it there, or container.ulimits: [memlock=-1:-1]"
         yield "locked memory", "%d bytes" % locked, "no limit, for InfiniBand", fix
+
+
+def little_shared_memory(context: "NodeContext", path: str = "/dev/shm") -> "Iterator[Row]":
+    """A finding where little is free for Ray's object store. Here, as most containers have their own."""
+    if context.settings["container"]["shm_size"]:
+        return
+    disk = os.statvfs(path)
+    size, free = (blocks * disk.f_frsize // MIB for blocks in (disk.f_blocks, disk.f_bavail))
+    wanted = max(SHARED_MEMORY, size // 10)
+    if free < wanted:
+        fix = "enlarge it, or set container.shm_size"
+        if size >= SHARED_MEMORY:
+            fix = "remove what ended jobs have left in it: ls -l " + path
+        yield "/dev/shm", "%d of %d MB free" % (free, size), "%d MB, for Ray's object store" % wanted, fix
 
 
 def missing_for_debugger(ray: "Version") -> "Iterator[Row]":

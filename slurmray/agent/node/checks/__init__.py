@@ -15,12 +15,10 @@ __all__ = ["check_node", "expand_paths", "open_run_directory"]
 
 
 def check_node(node: "NodeApi") -> None:
-    """Check temp folder, CPUs, /dev/shm, `checks.paths`, `checks.same_commit` and the number of GPUs."""
+    """Check temp folder, CPUs, `checks.paths`, `checks.same_commit` and the number of GPUs."""
     if node.settings["preflight"] != "none":
         storage.check_temp_folder(node)
         _check_cpus(node)
-        if not node.settings["container"]["shm_size"]:
-            storage.check_shared_memory(node)
         _check_paths(node)
         _check_commit(node)
     if node.settings["slurm_counts_gpus"]:

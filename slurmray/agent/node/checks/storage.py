@@ -1,4 +1,4 @@
-"""Checks the node's temp folder and shared memory."""
+"""Checks the node's temp folder."""
 
 import os
 
@@ -8,7 +8,6 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 FREE = 100  # MiB in the temp folder: logs and sockets of Ray
-SHARED_MEMORY = 1024  # MiB
 # Network file systems, as stat(1) names them.
 REMOTE = ("lustre", "gpfs", "cifs", "afs", "panfs", "beegfs")
 REMOTE_PREFIXES = ("nfs", "ceph", "fuse", "smb")  # e.g. nfs4, fuseblk, smb2
@@ -45,15 +44,3 @@ def check_temp_folder(node: "NodeApi") -> None:
             "%d MB" % FREE,
             "free some, or set ray.temp_dir",
         )
-
-
-def check_shared_memory(node: "NodeApi", path: str = "/dev/shm") -> None:
-    """Check that /dev/shm is large enough for Ray's object store."""
-    try:
-        status = os.statvfs(path)
-        size = status.f_blocks * status.f_frsize // MIB
-    except OSError:
-        size = 0
-    if size < SHARED_MEMORY:
-        wanted = "%d MB, for Ray's object store" % SHARED_MEMORY
-        node.finding("warn", "/dev/shm", "%d MB" % size, wanted, "enlarge it, or set container.shm_size")

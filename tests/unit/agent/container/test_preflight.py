@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import site
 import sys
 from pathlib import Path
@@ -49,7 +50,8 @@ def test_requirements_of_the_distributed_debugger(
 def new_context(**settings: Any) -> Any:
     context = node_context.NodeContext("/nowhere", "gpu-1", lambda *_: None)
     context.ray_version = NEW
-    context.settings = {"ray": {"debug": "none"}, "preflight": "fail", **settings}  # type: ignore[typeddict-item]
+    given: Any = {"ray": {"debug": "none"}, "container": {"shm_size": ""}, "preflight": "fail", **settings}
+    context.settings = given
     return context
 
 
@@ -79,6 +81,7 @@ def test_preflight_setting_decides_the_kind_of_a_finding(
 
 def test_findings_about_limits_and_debugger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "low_limits", lambda: [("open files", "at most 9", "65535", "raise it")])
+    monkeypatch.setattr(preflight, "little_shared_memory", lambda _: [])
     monkeypatch.setattr(command, "package_version", lambda _: "1.0")
     findings: list[tuple[str, str]] = []
     monkeypatch.setattr(
@@ -91,6 +94,32 @@ def test_findings_about_limits_and_debugger(monkeypatch: pytest.MonkeyPatch) -> 
         preflight.check_node(new_context(ray=post_mortem))
     assert findings[1:] == [("warn", "open files"), ("preflight", "debugpy")]
     preflight.check_node(new_context(ray=post_mortem, preflight="warn"))
+
+
+@pytest.mark.parametrize(
+    ("size", "free", "shm_size", "row"),
+    [
+        (64, 64, "", ("64 of 64 MB free", "1000 MB", "enlarge it, or set container.shm_size")),
+        (3072, 153, "", ("153 of 3072 MB free", "1000 MB", "remove what ended jobs have left in it: ls ")),
+        (512000, 25600, "", ("25600 of 512000 MB free", "51200 MB", "remove what ended jobs have left")),
+        (512000, 60000, "", None),
+        (1024, 1020, "", None),
+        (64, 64, "64m", None),  # the user's own choice
+    ],
+)
+def test_shared_memory_that_is_small_or_nearly_full(
+    monkeypatch: pytest.MonkeyPatch, size: int, free: int, shm_size: str, row: tuple[str, str, str] | None
+) -> None:
+    """More is free for root than for the user (f_bfree)."""
+    disk = SimpleNamespace(f_frsize=4096, f_blocks=size * 256, f_bfree=size * 256, f_bavail=free * 256)
+    monkeypatch.setattr(os, "statvfs", {"/dev/shm": disk}.__getitem__)
+    rows = list(preflight.little_shared_memory(new_context(container={"shm_size": shm_size})))
+    if row is None:
+        assert rows == []
+        return
+    ((check, found, wanted, fix),) = rows
+    assert (check, found, wanted) == ("/dev/shm", row[0], row[1] + ", for Ray's object store")
+    assert fix.startswith(row[2])
 
 
 def test_a_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,12 @@
-"""Temporary folder and shared memory of a node."""
+"""Temporary folder of a node."""
 
 from pathlib import Path
 
 import pytest
 
-from slurmray.agent.node import checks
 from slurmray.agent.node.checks import storage
 
 from ...fake_node import FakeNode
-
-
-def findings(node: FakeNode, check: str) -> list[tuple[str, ...]]:
-    return [finding for finding in node.findings if finding[1] == check]
 
 
 @pytest.mark.parametrize(
@@ -42,13 +37,3 @@ def test_a_full_temp_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     storage.check_temp_folder(node)
     assert " MB free in " in node.findings[0][2]
     assert node.findings[0][4] == "free some, or set ray.temp_dir"
-
-
-def test_little_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "SHARED_MEMORY", 10**9)
-    node = FakeNode(tmp_path)
-    checks.check_node(node)
-    assert findings(node, "/dev/shm")[0][0] == "warn"
-    node = FakeNode(tmp_path, {"shm_size": "1g"})
-    checks.check_node(node)
-    assert not findings(node, "/dev/shm")
