@@ -69,6 +69,20 @@ while :; do sleep 0.1; done
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("runtime", ["podman", "docker"])
+def test_a_job_with_all_memory_of_its_nodes(confined: SlurmCluster, folder: Path, runtime: Runtime) -> None:
+    """Slurm sets no variable with it. The hosts have more than the 8,000 MiB of slurm.conf."""
+    jobs = Jobs(confined, folder, "alice")
+    spec = f"slurm: {{nodes: 2, cpus_per_task: 1, mem: 0}}\ncontainer: {{runtime: {runtime}}}"
+    job = jobs.run(spec, ["true"])
+    assert job.code == "0:0", job.log
+    assert ("--cpuset-cpus 0 --memory 8000m" in job.log) == (runtime == "docker")
+    for node in ("node1", "node2"):
+        stores = re.findall(r"--object-store-memory=(\d+)", (job.run / f"logs/{node}.log").read_text())
+        assert stores == [str(8000 * 2**20 * 3 // 10)]
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("runtime", ["podman"])
 def test_a_podman_that_leaves_the_job_s_cgroup(confined: SlurmCluster, folder: Path) -> None:
     """As Podman before 5.2 does by the user's systemd, which the hosts of a rehearsal lack."""

@@ -89,6 +89,7 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
         "spares": [node for part in parts for node in part.nodes[part.group["nodes"] :]],
         "spares_of_groups": [part.group["spares"] for part in parts],
         "cpus": [component.cpus for component in parts],
+        "memory": [_memory(component) for component in parts],
         "grace": _grace(settings["stop"]["grace"], config, log),
         "slurmd_port": int(config.get("SlurmdPort", "").partition("-")[0] or SLURMD_PORT),
         "run_dir": os.path.join(paths.host_path(run_dir), "%s-%d" % (name_for_commands, attempt)),
@@ -127,6 +128,12 @@ def _cpus(group: "Group", env: "Dict[str, str]") -> int:
         return int(given)
     counts = env["SLURM_JOB_CPUS_PER_NODE"].split(",")  # e.g. 72(x2),36
     return min(int(count.partition("(")[0]) for count in counts)
+
+
+def _memory(component: Component) -> int:
+    """MiB of each node of a component, on average; 0: unknown."""
+    memory = int(job_record.read_charged_memory(component.record) / len(component.nodes))
+    return memory if memory > 1 else 0  # 1: slurm.conf does not say it (RealMemory)
 
 
 def _name_for_commands(number: str, record: str) -> str:

@@ -30,6 +30,14 @@ def read_restarts(record: str) -> "Optional[int]":
     return int(match.group(1)) if match else None
 
 
+def read_charged_memory(record: str) -> float:
+    """Memory that Slurm charges the job for, on all its nodes, in MiB; 0: unknown."""
+    # Before Slurm 23 it is TRES=. Numbers are e.g. 16000M, 15.63G.
+    tres = r"^ +(?:Alloc)?TRES=(?:\S*,)?mem=(\d{1,15}(?:\.\d+)?)([KMGTP])(?:,|$)"
+    match = re.search(tres, record, re.MULTILINE)
+    return float(match.group(1)) * 1024.0 ** ("KMGTP".index(match.group(2)) - 1) if match else 0.0
+
+
 def read_memory_variable(record: str) -> "Optional[str]":
     """The variable of the job's memory, without SLURM_: MEM_PER_NODE, _CPU or _GPU, by the site's default.
 

@@ -107,6 +107,7 @@ class NodeAgent(NodeApi):
         self.is_head = self._rank == 0
         number = nodes.group_number(self.settings, self._rank, job["spares_of_groups"])
         self.group, self.cpus = self.settings["groups"][number], job["cpus"][number]
+        self.memory = job["memory"][number]
         self.env["SLURM_JOB_ID"] = job["id"]  # of the job, not of a component of it
         self.container_name = paths.container_name(job["id"], job["attempt"], self.name)
         self.log_path = os.path.join(job["run_dir"], "logs", self.name + ".log")
@@ -238,7 +239,7 @@ class NodeAgent(NodeApi):
                 "rank": self._rank,
                 "user": facts.user_name(),
                 "umask": inherited.umask(),
-                "memory": facts.job_memory(self.env),
+                "memory": facts.job_memory(self.env, self.memory),
                 "addresses": facts.resolved_addresses(self.name),
                 "runtime": runtime.name,
                 "unset": runtime.unset,

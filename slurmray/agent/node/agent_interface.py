@@ -25,6 +25,7 @@ class NodeApi:
     job: "Job"
     group: "Group"  # of this node
     cpus: int  # of the job on this node
+    memory: int  # MiB that Slurm charges the job for a node, on average; 0: unknown
     container_name: str
     log_path: str
     mail: "Mailbox"

@@ -37,18 +37,23 @@ def _bus_path(address: str) -> str:
     return address[len("unix:path=") :].partition(";")[0].partition(",")[0]
 
 
-def job_memory(env: "Mapping[str, str]") -> int:
-    """Memory of the job on this node in MiB, from Slurm's variables, of which one is set; 0: unknown."""
+def job_memory(env: "Mapping[str, str]", charged: int) -> int:
+    """Memory of the job on this node in MiB, from Slurm's variables; 0: unknown.
+
+    Where the job has all of its nodes' memory, e.g. with `slurm.mem: 0`, Slurm sets none. charged: MiB of a
+    node on average, which then counts. A node may have less.
+    """
 
     def number(name: str) -> int:
         value = env.get(name, "")
         return int(value) if value.isdigit() else 0
 
-    return (
+    given = (
         number("SLURM_MEM_PER_NODE")
         + number("SLURM_MEM_PER_CPU") * number("SLURM_CPUS_ON_NODE")
         + number("SLURM_MEM_PER_GPU") * number("SLURM_GPUS_ON_NODE")
     )
+    return given or min(charged, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20)
 
 
 def resolved_addresses(name: str) -> "List[str]":

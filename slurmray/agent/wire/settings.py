@@ -191,6 +191,7 @@ if TYPE_CHECKING:
         spares: List[str]  # nodes that wait for one of these to fail, in the order of their groups
         spares_of_groups: List[int]  # how many of them each group has
         cpus: List[int]  # of each node, by group
+        memory: List[int]  # MiB of each node on average, by group; 0: unknown
         grace: int  # seconds
         slurmd_port: int
         run_dir: str  # absolute, of this attempt; its name begins with name_for_commands

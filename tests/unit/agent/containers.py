@@ -241,6 +241,7 @@ JOB: dict[str, Any] = {
     "spares": [],
     "spares_of_groups": [0],
     "cpus": [4],
+    "memory": [0],
     "grace": 10,
     "slurmd_port": 1,
     "run_dir": "/nowhere",

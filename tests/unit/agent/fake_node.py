@@ -60,7 +60,7 @@ class FakeNode(NodeApi):
         }
         self.job = job
         of_node: Any = group(1, gpus)
-        self.group, self.cpus = of_node, 1
+        self.group, self.cpus, self.memory = of_node, 1, 0
         self.env = {
             "PATH": f"{folder}/bin:/usr/bin:/bin",
             "HOME": str(folder),

@@ -104,7 +104,7 @@ def allocation_options(node: "NodeApi", runtime: str, root: str = "/") -> "List[
         online = file.read().strip()
     if allowed and allowed != online:
         options += ["--cpuset-cpus", allowed]
-    memory = job_memory(node.env)
+    memory = job_memory(node.env, node.memory)
     if memory:
         options += ["--memory", "%dm" % memory]
     if options:

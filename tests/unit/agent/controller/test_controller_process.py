@@ -99,6 +99,8 @@ send("gone")
 # Of `scontrol show job`. Job 14 was submitted from within job 12_3, and belongs to no array.
 RECORD = (
     r"JobId=%s JobName=x\n   Requeue=1 Restarts=%d BatchFlag=1\n"
+    r"   NumNodes=1 NumCPUs=2 NumTasks=1 CPUs/Task=2 ReqB:S:C:T=0:0:*:*\n"
+    r"   TRES=cpu=2,mem=1G,node=1,billing=2\n"
     r"   MinCPUsNode=2 MinMemoryNode=1G MinTmpDiskNode=0\n\n"
 )
 RECORDS = "".join(
@@ -216,7 +218,7 @@ def test_from_start_to_end(tmp_path: Path, code: int) -> None:
     agent = parts.read_agent(job.script.read_text())
     saved = len(agent.encode()) - len(loader.remove_sections(agent, step.CONTROLLER_ONLY).encode())
     assert sent["text"] == len(job.script.read_bytes()) - saved
-    assert (sent["nodes"], sent["cpus"], sent["grace"]) == (["node1"], [2], 10)
+    assert (sent["nodes"], sent["cpus"], sent["memory"], sent["grace"]) == (["node1"], [2], [1024], 10)
     assert (sent["id"], sent["name_for_commands"]) == ("7", "7")
     assert (tmp_path / "slurmray-runs/7-0/mark").read_text() == sent["mark"] + "\n\n"
     events = job.events()

@@ -60,6 +60,25 @@ def test_the_step_gets_the_memory_of_this_job(shown: str, kept: list[str]) -> No
     assert sorted(step_environment.step_environment(env, "", shown)) == [f"SLURM_{name}" for name in kept]
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("   TRES=cpu=4,mem=16000M,node=2,billing=4\n", 16000),  # Slurm 22.05
+        (
+            "   ReqTRES=cpu=1,mem=1M,node=1,billing=1\n"
+            "   AllocTRES=cpu=4,mem=15.63G,node=2,billing=4,gres/gpu=8\n",
+            15.63 * 1024,
+        ),
+        ("   AllocTRES=mem=2T\n", 2 * 1024**2),
+        ("   ReqTRES=cpu=1,mem=1M,node=1\n   AllocTRES=(null)\n", 0),
+        ("   TRES=cpu=4,node=2,billing=4,gres/mem=8M\n", 0),
+        ("", 0),
+    ],
+)
+def test_the_memory_that_a_job_is_charged_for(lines: str, expected: float) -> None:
+    assert job_record.read_charged_memory(record("7").replace("   MinCPUs", lines + "   MinCPUs")) == expected
+
+
 def test_the_environment_of_a_component() -> None:
     """As sbatch of Slurm sets it, some variables without a component's ending as well."""
     env = {

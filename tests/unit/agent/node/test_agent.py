@@ -124,6 +124,7 @@ class NodeProcess:
             "spares": [],
             "spares_of_groups": [0],
             "cpus": [1],
+            "memory": [0],
             "grace": 5,
             "slurmd_port": 1,
             "run_dir": str(self.run_dir),

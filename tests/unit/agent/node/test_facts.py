@@ -54,19 +54,24 @@ def test_addresses_that_another_host_can_use(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("given", "charged", "expected"),
     [
-        ("", 0),
-        ("SLURM_MEM_PER_NODE=300", 300),
-        ("SLURM_MEM_PER_CPU=100", 400),
-        ("SLURM_MEM_PER_GPU=1000", 3000),
-        ("SLURM_MEM_PER_NODE=", 0),
+        ("", 0, 0),
+        ("SLURM_MEM_PER_NODE=300", 16000, 300),
+        ("SLURM_MEM_PER_CPU=100", 16000, 400),
+        ("SLURM_MEM_PER_GPU=1000", 16000, 3000),
+        ("SLURM_MEM_PER_NODE=", 0, 0),
+        ("", 16000, 16000),  # `mem: 0`
+        ("", 99999, 20480),  # another node of the job has more
     ],
 )
-def test_the_memory_of_a_job(given: str, expected: int) -> None:
+def test_the_memory_of_a_job(
+    monkeypatch: pytest.MonkeyPatch, given: str, charged: int, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 20 * 2**18, "SC_PAGE_SIZE": 4096}.__getitem__)
     env = {"SLURM_CPUS_ON_NODE": "4", "SLURM_GPUS_ON_NODE": "3"}
     name, _, value = given.partition("=")
-    assert facts.job_memory({**env, name: value}) == expected
+    assert facts.job_memory({**env, name: value}, charged) == expected
 
 
 def test_variables_of_a_login_session_that_is_not_here(
