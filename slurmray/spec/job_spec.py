@@ -246,7 +246,7 @@ class JobSpec(Model):
     """The trainer, to complete its arguments and check its placement: a name, or the fields below."""
     slurm: SlurmOptions = Field(default_factory=SlurmOptions)
     setup: Text = ""
-    """Host commands (bash), run first on every node, e.g. `module load podman`."""
+    """Host commands (bash), run first on every node, e.g. `module load podman`. They must not `exit`."""
     run_dir: Line = "slurmray-runs"
     """Folder for run directories, on a file system that all nodes share. Relative to the submit folder."""
     template: Line | None = None

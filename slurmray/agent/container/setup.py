@@ -14,7 +14,7 @@ from . import variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional
+    from typing import Dict, List, NoReturn, Optional  # novermin
 
     from .node_context import NodeContext
 
@@ -22,11 +22,12 @@ ROLE = "setup"  # of the child process
 OUTPUT = "setup-output"  # file in the job's folder
 COMMANDS = "setup-commands"  # file in the job's folder: `ps` shows arguments to everybody
 ENVIRONMENT = "setup-environment"  # file in the job's folder: that of the commands at their end
-# $0: COMMANDS. $1: OUTPUT. $2: ENVIRONMENT. The output also goes to the node's log. The names of files are in
-# the inner command, which has no arguments, so that the commands have none. $1.over appears when tee has
-# written everything. It is awaited for two seconds only: a daemon of the commands may have the pipe.
+# $0: COMMANDS. $1: OUTPUT, which also goes to the node's log. $2: ENVIRONMENT, also after `exit`, and where
+# the commands set a trap of their own. The names of files are in the inner command, which has no arguments,
+# so that the commands have none. $1.over appears when tee has written everything. It is awaited for two
+# seconds only: a daemon of the commands may have the pipe.
 SCRIPT = """rm -f "$1.over"
-bash -e -c "trap 'env -0 >$2' EXIT; . $0" "$0" > >(tee "$1"; : >"$1.over") 2>&1; code=$?
+bash -e -c "trap 'env -0 >$2' EXIT; . $0; env -0 >$2" "$0" > >(tee "$1"; : >"$1.over") 2>&1; code=$?
 for _ in {1..20}; do [[ ! -e $1.over ]] || break; sleep 0.1; done
 exit "$code\""""
 BASHS_OWN = ("_", "OLDPWD", "PWD", "SHLVL")  # variables that bash sets
@@ -93,8 +94,8 @@ class Setup:
         try:
             with open(path, "rb") as file:
                 entries = file.read().decode("utf-8", "surrogateescape").split("\0")
-        except FileNotFoundError:  # they have replaced the trap, or the shell
-            return {}
+        except FileNotFoundError:
+            self._fail("exited with 0 before its end", "it must not exec, nor exit with a trap of its own")
         os.unlink(path)
         pairs = (entry.partition("=") for entry in entries)
         env = {name: value for name, equals, value in pairs if equals}
@@ -112,6 +113,6 @@ class Setup:
             return after
         return sys.executable if "PYTHONPATH" in self.context.setup_env else ""  # Ray may be there
 
-    def _fail(self, found: str, fix: str) -> None:
+    def _fail(self, found: str, fix: str) -> "NoReturn":
         self.context.send_finding("preflight", "container.setup", found, "exit code 0", fix)
         raise Unfit

@@ -176,7 +176,10 @@ class NodeApi:
             self.field = ""
             os.close(reader)
         self._require_time()
-        if process.returncode or not output:
+        if not (process.returncode or output):
+            message = "%s must not exit or exec, also in files that it sources: what it sets would be lost"
+            raise job_errors.JobError("preflight", message % field)
+        if process.returncode:
             lines = paths.last_lines(self.log_path, 3, begin)
             message = "%s exited with %d: %s" % (field, process.returncode, " / ".join(lines) or "no output")
             raise job_errors.JobError("preflight", message)

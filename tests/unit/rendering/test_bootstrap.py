@@ -265,6 +265,18 @@ def test_python_that_setup_provides(bash: str, tmp_path: Path) -> None:
     assert "hunter2" not in shown
 
 
+def test_a_setup_that_stops_at_an_error_provides_no_python(bash: str, tmp_path: Path) -> None:
+    """`set -e` of the commands counts, on the head node as well as on the others."""
+    version = min(find_pythons(), key=VERSIONS.index)
+    path = programs(tmp_path / "bin", python3=OLD, scontrol=SCONTROL)
+    modules = programs(tmp_path / "modules", python3=copied(find_pythons()[version], tmp_path))
+    file = small_script(tmp_path, f"set -e\nfalse\nPATH={modules}:$PATH\n")
+    argv = [*WITHOUT_PYTHON, bash, str(file)]
+    done = subprocess.run(argv, env=environment(path), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (65, b"")
+    assert b"no Python 3.6 or later" in done.stderr
+
+
 @pytest.mark.parametrize(
     "of_salloc",
     [
@@ -508,3 +520,10 @@ def test_run_setup_writes_its_environment(tmp_path: Path) -> None:
     assert run("false").returncode == 1
     assert (tmp_path / "env").read_text() == ""
     assert run("exit 9").returncode == 9
+    stops = run("set -e\n(exit 4)\ntrue")
+    assert (stops.returncode, stops.stderr) == (4, b"")
+    assert run("fi").returncode
+    assert run("set -e\nfalse || true").returncode == 0
+    assert "PWD=" in (tmp_path / "env").read_text()
+    assert run("export A=1; return; A=2").returncode == 0
+    assert "A=1" in (tmp_path / "env").read_text().split("\0")

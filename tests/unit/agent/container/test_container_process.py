@@ -817,6 +817,24 @@ def test_a_setup_in_the_container_that_fails(tmp_path: Path, level: str) -> None
     assert finding["found"] == "exited with 3: ERROR: no such package"
 
 
+def test_a_setup_in_the_container_that_leaves_its_shell(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.start(setup_in_container("export A=b; exec true"))
+        finding = made.run_until("finding")
+        made.run_until("unfit")
+    assert finding["found"] == "exited with 0 before its end"
+    assert finding["fix"] == "it must not exec, nor exit with a trap of its own"
+
+
+def test_a_setup_in_the_container_with_a_trap_of_its_own(tmp_path: Path) -> None:
+    spec = setup_in_container("trap 'echo bye' EXIT; export MINE=mine")
+    spec["trainer"].update(trainer("sh", "-c", "echo is $MINE"))
+    with cluster(tmp_path) as made:
+        made.start(spec)
+        assert made.run_until("exit")["code"] == 0
+        wait_for_output(made, "is mine\n")
+
+
 def test_a_setup_in_the_container_without_end(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.start(setup_in_container("trap '' TERM; sleep 1000", timeout=1))

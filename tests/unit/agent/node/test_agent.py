@@ -463,6 +463,24 @@ def test_a_setup_that_fails(nodes: list[NodeProcess], tmp_path: Path, setup: str
     assert failed["message"] == "setup exited with 3: cannot load"
 
 
+@pytest.mark.parametrize("field", ["setup", "node_env"])
+@pytest.mark.parametrize("end", ["exit 0", "exec true", ". ./activate"])
+def test_a_setup_that_exits(nodes: list[NodeProcess], tmp_path: Path, field: str, end: str) -> None:
+    (tmp_path / "activate").write_text("echo activated\nexit\n")
+    node = start(nodes, tmp_path, **{field: f"echo begun\n{end}\n"})
+    node.send_job()
+    failed = node.wait_for("failed")
+    text = f"{field} must not exit or exec, also in files that it sources: what it sets would be lost"
+    assert (failed["kind"], failed["message"]) == ("preflight", text)
+
+
+@pytest.mark.parametrize("field", ["setup", "node_env"])
+def test_a_setup_that_stops_at_an_error(nodes: list[NodeProcess], tmp_path: Path, field: str) -> None:
+    node = start(nodes, tmp_path, **{field: "set -e\necho no card\n(exit 3)\necho not reached\n"})
+    node.send_job()
+    assert node.wait_for("failed")["message"] == f"{field} exited with 3: no card"
+
+
 def test_heartbeats_while_setup_takes_long(nodes: list[NodeProcess], tmp_path: Path) -> None:
     node = start(nodes, tmp_path, setup="echo begun; sleep 2")
     node.send_job()

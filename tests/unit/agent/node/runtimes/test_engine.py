@@ -399,7 +399,8 @@ def test_one_container_that_is_gone_keeps_no_other(tmp_path: Path) -> None:
 verb=$1; shift
 case $verb in
 ps) if [ -e {left} ]; then echo {gone}; echo {left}; fi ;;
-kill) for id; do [ -e $id ] || {{ echo "Error: no container with name or ID \\"$id\\"" >&2; exit 125; }}; done ;;
+kill) for id; do [ -e $id ] || {{ echo "Error: no container with name or ID \\"$id\\"" >&2; exit 125; }}
+    done ;;
 rm) for id; do case $id in -*) ;; *) [ -e $id ] || exit 0 ;; esac; done
     for id; do case $id in -*) ;; *) rm $id ;; esac; done ;;
 esac""",
