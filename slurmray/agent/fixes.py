@@ -15,6 +15,9 @@ BUILD_STEP = (
     r"|checking on sources)"
 )
 
+# A full disk, or a quota. A limit on namespaces has the same text.
+FULL_DISK = r"^(?!.*(?:clone|namespace)).*(?:[Nn]o space left|[Qq]uota exceeded).*"
+
 # (pattern of "VERB TEXT", fix): the first that matches counts. VERB `use`: the runtime does not work at all.
 FIXES: "List[Tuple[str, str]]" = [
     (r"^build .*short-name", "write FROM in {build_file} with its registry, e.g. docker.io/library/"),
@@ -33,7 +36,12 @@ FIXES: "List[Tuple[str, str]]" = [
         r"not supported over|network file system|unsupported for this graph driver|lchown",
         "put the images on {node}'s own disk: rootless_storage_path in ~/.config/containers/storage.conf",
     ),
-    (r"no space left", "free space where {runtime} on {node} keeps images"),
+    # Apptainer unpacks an image file in the job's folder.
+    (r"^exec .*(?:[Nn]o space left|[Qq]uota exceeded)", "free space on {node}, or set ray.temp_dir"),
+    (
+        FULL_DISK,
+        "free space where {runtime} on {node} keeps images, or in its TMPDIR, or set TMPDIR in setup",
+    ),
     (r"^(use|load) ", BY_HAND),
     (
         r"toomanyrequests|rate limit",
@@ -89,11 +97,13 @@ def fix_for(
     return BY_HAND.format(**facts)
 
 
-def last_line(text: str) -> str:
-    """The last line that is not blank, without colours. Earlier ones may be of other programs."""
+def error_line(text: str) -> str:
+    """The line with the error, without colours: the last, as earlier ones may be of other programs.
+
+    But the one about a full disk, if there is one: mksquashfs, for example, says after it what it was doing.
+    """
     import re
 
-    for line in reversed(re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()):
-        if line.strip():
-            return line
-    return ""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    lines = re.findall(FULL_DISK, text, re.MULTILINE) or re.findall(r"^.*\S.*$", text, re.MULTILINE)
+    return lines[-1] if lines else ""

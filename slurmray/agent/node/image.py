@@ -2,7 +2,7 @@
 
 import os
 
-from ..fixes import fix_for, last_line
+from ..fixes import error_line, fix_for
 from . import job_folder
 from .facts import user_name
 
@@ -150,7 +150,7 @@ def run_with_tmpdir(
 
 def report_failure(node: "NodeApi", program: str, verb: str, image: str, result: "Result") -> None:
     """Record a finding about a command that failed."""
-    why = last_line(result.out + "\n" + result.err) or result.why
+    why = error_line(result.out + "\n" + result.err) or result.why
     recipe = node.settings["container"]["build"]
     file = recipe["file"] if recipe else ""
     fix = fix_for(verb, why, node.name, user_name(), program, file, node.log_path)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from slurmray.agent.fixes import fix_for, last_line
+from slurmray.agent.fixes import error_line, fix_for
 
 INSTALL = "install it on node1"
 LOG_IN = "check container.image, and whether node1 has to log in"
@@ -112,12 +112,40 @@ def test_a_build_that_fails(text: str, expected: str) -> None:
     assert expected in fix("build", text, "Dockerfile")
 
 
-def test_the_last_line_is_the_error() -> None:
-    assert last_line("timeout: no answer\ngit: not found\nError: of an unknown kind\n\n") == (
+def test_the_error_line_is_the_error() -> None:
+    assert error_line("timeout: no answer\ngit: not found\nError: of an unknown kind\n\n") == (
         "Error: of an unknown kind"
     )
 
 
+# Apptainer's is from github.com/apptainer/singularity/issues/6500.
+SQUASHFS = "FATAL:   While performing build: while creating squashfs: create command failed: exit status 1: "
+SQUASHFS += "Write failed because No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_full"),
+    [
+        (
+            f"INFO:    Creating SIF file...\n{SQUASHFS}\nFATAL ERROR: Failed to write to output filesystem\n",
+            True,
+        ),
+        ("INFO:    Converting\nError: write /x: disk quota exceeded\nexit status 1\n", True),
+        # A limit on user namespaces, of Podman.
+        ("x\nError: cannot re-exec process\nERROR: cannot clone: No space left on device\n", False),
+    ],
+)
+def test_a_full_disk_is_the_cause_wherever_it_is_said(text: str, is_full: bool) -> None:
+    line = error_line(text)
+    assert line == text.splitlines()[1 if is_full else 2]
+    assert ("or set TMPDIR in setup" in fix("build", line)) == is_full
+
+
+def test_an_image_file_is_unpacked_in_the_temp_folder() -> None:
+    text = "FATAL:   while extracting image: root filesystem extraction failed: No space left on device"
+    assert fix("exec", text) == "free space on node1, or set ray.temp_dir"
+
+
 def test_colors_are_removed() -> None:
-    assert last_line("INFO: x\n\x1b[91mERROR  : no such thing\n\x1b[0m\n") == "ERROR  : no such thing"
-    assert last_line("") == ""
+    assert error_line("INFO: x\n\x1b[91mERROR  : no such thing\n\x1b[0m\n") == "ERROR  : no such thing"
+    assert error_line("") == ""

@@ -107,6 +107,21 @@ def test_an_image_is_built_once(tmp_path: Path, container: dict[str, str], sourc
     assert runtime.image == file
 
 
+def test_a_build_on_a_full_disk(tmp_path: Path) -> None:
+    """As in github.com/apptainer/singularity/issues/6500: the cause is in the line before the last."""
+    why = "FATAL:   While performing build: while creating squashfs: create command failed: exit status 1: "
+    why += "Write failed because No space left on device"
+    rest = "FATAL ERROR: Failed to write to output filesystem"
+    program = (
+        f"[ $1 != build ] || {{ printf '%s\\n' 'INFO:    Creating SIF file...' '{why}' '{rest}'; exit 255; }}"
+    )
+    node, runtime = make(tmp_path, program, **SOURCE)
+    runtime.ensure_images()
+    ((kind, check, found, _, fix),) = node.findings
+    assert (kind, check, found) == ("image", "apptainer build", why)
+    assert fix.endswith("or set TMPDIR in setup")
+
+
 def test_a_cache_of_the_user_s_choice(tmp_path: Path) -> None:
     node, runtime = make(tmp_path, BUILD, **SOURCE)
     node.env["APPTAINER_CACHEDIR"] = f"{tmp_path}/cache"
