@@ -20,6 +20,9 @@ NVIDIA_SMI_TIMEOUT = 60.0  # seconds
 SHARED = ("SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 LOSS_TIMEOUT = 10.0  # seconds; less than the controller waits for the answer
 GPUS_NAMED = 4  # at most in one finding
+# Exit codes of nvidia-smi, by its manual: it worked; it found no GPU; one has fallen off the bus. With others,
+# e.g. 9 (no driver), 12 (no library) and 18 (of another version), it says nothing about GPUs.
+ABOUT_GPUS = (0, 6, 15)
 # For the network between nodes: InfiniBand, Slingshot, gdrcopy, and NVLink between nodes (IMEX channels).
 NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-imex-channels/*")
 
@@ -68,18 +71,19 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
 def find_lost(node: "NodeApi") -> str:
     """Which of the job's GPUs nvidia-smi no longer lists, with its error message; "" if it lists all.
 
-    Also "" where it hangs or cannot use the driver, e.g. after an update of the driver: its error message
+    Also "" where it hangs or cannot use the driver, e.g. during an update of the driver: its error message
     then goes to the job's log.
     """
     result = command_runner.run(["nvidia-smi", "--list-gpus"], node.env, LOSS_TIMEOUT)
     lost = [uuid for uuid in node.gpus if "(UUID: %s)" % uuid not in result.out]
-    text = (result.out + result.err).splitlines()
-    errors = [line for line in text if line.strip() and not line.startswith(("GPU ", "  MIG "))]
-    has_failed = result.code in (command_runner.TIMEOUT, 127) or (result.code and not errors)
-    is_known = not (has_failed or (errors and errors[0].startswith("Failed to initialize NVML")))
-    if lost and not is_known:
-        node.phase("end", "%s: %s" % (node.name, result.why if has_failed else errors[0]))
-    if not (lost and is_known):
+    lines = [line for line in (result.out + result.err).splitlines() if line.strip()]
+    errors = [line for line in lines if not line.startswith(("GPU ", "  MIG "))]
+    is_late = result.code == command_runner.TIMEOUT
+    names_gpus = len(errors) < len(lines) or any("device handle for GPU" in error for error in errors)
+    if lost and (is_late or not (names_gpus or result.code in ABOUT_GPUS)):
+        node.phase("end", "%s: %s" % (node.name, result.why if is_late or not errors else errors[0]))
+        return ""
+    if not lost:
         return ""
     names = "all GPUs" if len(lost) == len(node.gpus) > 1 else ", ".join(lost)
     return "lost %s: nvidia-smi: %s" % (names, errors[0] if errors else "no longer lists it")

@@ -313,6 +313,9 @@ def test_nvidia_smi_that_fails(tmp_path: Path, program: str, found: str) -> None
     assert text.startswith(found)
 
 
+# nvidia-smi 535.261 and 550.163 without the driver's library, as during an update, and without the driver.
+NO_LIBRARY = "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system."
+NO_DRIVER = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
 LIST_B = "echo 'GPU 1: NVIDIA H200 (UUID: GPU-b)'"  # as nvidia-smi 580.159.04 prints it
 
 
@@ -325,6 +328,10 @@ LIST_B = "echo 'GPU 1: NVIDIA H200 (UUID: GPU-b)'"  # as nvidia-smi 580.159.04 p
         (f"{LIST_B}; echo 'GPU 0: NVIDIA H200 (UUID: GPU-a)'; echo WARNING; exit 14", ""),
         ("exit 255", ""),
         (f"echo '{MISMATCH}'; exit 18", ""),
+        (f'echo "{NO_LIBRARY}"; echo; exit 12', ""),
+        (f'echo "{NO_DRIVER}"; echo; exit 9', ""),
+        (f"echo '{LOST}'; exit 255", f"lost all GPUs: nvidia-smi: {LOST}"),
+        (f"{LIST_B}; sleep 60", ""),
         ("sleep 60", ""),
     ],
 )
@@ -339,6 +346,9 @@ def test_gpus_that_the_driver_loses(
     assert gpus.find_lost(node) == found
     whys = {
         "sleep 60": "nvidia-smi --list-gpus does not answer",
+        f"{LIST_B}; sleep 60": "nvidia-smi --list-gpus does not answer",
+        f'echo "{NO_LIBRARY}"; echo; exit 12': NO_LIBRARY,
+        f'echo "{NO_DRIVER}"; echo; exit 9': NO_DRIVER,
         "exit 255": "nvidia-smi --list-gpus exited with 255",
         f"echo '{MISMATCH}'; exit 18": MISMATCH,
     }
