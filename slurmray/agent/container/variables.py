@@ -118,7 +118,8 @@ def network(context: "NodeContext") -> "Variables":
     interface = node_address.find_interface(context.address, context.interfaces)
     if interface:  # by default, Gloo may choose a bridge of Docker or the loopback
         values["GLOO_SOCKET_IFNAME"] = interface
-        if not (node_address.does_nccl_find(interface, context.interfaces) or _has_nccl_conf()):
+        is_found = node_address.does_nccl_find(interface, context.interfaces)
+        if not (is_found or _has_nccl_conf(collect(GIVEN, context))):
             values["NCCL_SOCKET_IFNAME"] = "=" + interface  # without `=`, eth1 would stand for eth10, too
     return values
 
@@ -325,13 +326,22 @@ def auth_variables(path: str) -> "Dict[str, str]":
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": path}
 
 
-def _has_nccl_conf() -> bool:
-    """Whether NCCL's configuration file sets the interface; the environment would override it."""
-    try:
-        with open("/etc/nccl.conf", encoding="utf-8", errors="replace") as file:
-            return any(line.partition("=")[0].strip() == "NCCL_SOCKET_IFNAME" for line in file)
-    except OSError:
-        return False
+def _has_nccl_conf(env: "Mapping[str, str]") -> bool:
+    """Whether NCCL's configuration files set the interface; the environment would override them.
+
+    As NCCL 2.32 reads them: the first line that begins so counts, and a single letter is no interface.
+    """
+    own = env.get("NCCL_CONF_FILE") or os.path.join(env.get("HOME", ""), ".nccl.conf")
+    for path in (own, "/etc/nccl.conf"):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    name, equals, value = line.rstrip("\r\n").partition("=")
+                    if equals and name == "NCCL_SOCKET_IFNAME":
+                        return len(value) > 1
+        except OSError:
+            pass
+    return False
 
 
 def _visible_gpus(context: "NodeContext", first: int, count: int) -> "Dict[str, str]":

@@ -324,18 +324,38 @@ def test_nccl_chooses_where_it_finds_the_interface_or_infiniband(
     assert values["GLOO_SOCKET_IFNAME"] == interface
 
 
+@pytest.mark.parametrize(
+    ("files", "is_set"),
+    [
+        ({}, False),
+        ({"etc": "NCCL_DEBUG=WARN\n# NCCL_SOCKET_IFNAME=eth2\n"}, False),
+        ({"etc": "NCCL_SOCKET_IFNAME=eth2\n"}, True),
+        ({".nccl.conf": "NCCL_SOCKET_IFNAME=eth2\r\n"}, True),
+        ({"other": "NCCL_SOCKET_IFNAME=eth2", ".nccl.conf": ""}, True),
+        ({"other": "", ".nccl.conf": "NCCL_SOCKET_IFNAME=eth2\n"}, False),  # not read then
+        ({"etc": "NCCL_SOCKET_IFNAME = eth2\n"}, False),
+        ({".nccl.conf": " NCCL_SOCKET_IFNAME=eth2\n"}, False),
+        ({".nccl.conf": "export NCCL_SOCKET_IFNAME=eth2\n"}, False),
+        ({".nccl.conf": "NCCL_SOCKET_IFNAMES=eth2\nNCCL_SOCKET_IFNAME\n"}, False),
+        ({".nccl.conf": "NCCL_SOCKET_IFNAME=\n", "etc": "NCCL_SOCKET_IFNAME=eth2\n"}, False),
+        ({".nccl.conf": "NCCL_SOCKET_IFNAME=eth2\n", "etc": "NCCL_SOCKET_IFNAME=a\n"}, True),
+        ({"etc": "NCCL_SOCKET_IFNAME=a\n"}, False),
+    ],
+)
 def test_nccl_s_own_configuration_stays(
-    context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], is_set: bool
 ) -> None:
-    conf = tmp_path / "nccl.conf"
-    conf.write_text("NCCL_DEBUG=WARN\n# NCCL_SOCKET_IFNAME=eth2\n")
+    """As seen with NCCL 2.32.3. `other` is that of NCCL_CONF_FILE."""
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text.encode())
     original = open
+    conf = tmp_path / "etc"
     monkeypatch.setattr(
         "builtins.open", lambda path, *a, **k: original(conf if path == "/etc/nccl.conf" else path, *a, **k)
     )
-    assert "NCCL_SOCKET_IFNAME" in variables.network(context)
-    conf.write_text("NCCL_SOCKET_IFNAME=eth2\n")
-    assert "NCCL_SOCKET_IFNAME" not in variables.network(context)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    context.env_file = {"NCCL_CONF_FILE": str(tmp_path / "other") if "other" in files else ""}
+    assert ("NCCL_SOCKET_IFNAME" not in variables.network(context)) == is_set
 
 
 @pytest.mark.parametrize("proxy", ["http_proxy", "HTTPS_PROXY", "all_proxy"])
