@@ -124,7 +124,7 @@ class Container(Model):
     shm_size: Annotated[Line, pattern(f"^{_SHM_SIZE}$")] | None = None
     """Size of /dev/shm, e.g. `64g`. Not set: the size of the node's /dev/shm."""
     ulimits: list[Annotated[Line, _ULIMIT_RULE, pattern(f"^{_ULIMIT}$")]] = Field(default=[])
-    """Soft and hard limits, e.g. `memlock=-1:-1`."""
+    """Soft and hard limits, e.g. `memlock=-1:-1`. Rootless Podman cannot raise the job's hard ones."""
     args: list[Annotated[Text, AfterValidator(_check_run_option)]] = Field(default=[])
     """More options of `podman run`, `docker run`, `apptainer exec` or `singularity exec`."""
     step_args: list[Annotated[Text, AfterValidator(_check_srun_option)]] = Field(default=[])

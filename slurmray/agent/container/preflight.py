@@ -6,6 +6,7 @@ import sys
 
 from .. import inherited
 from ..job_errors import JobError, Unfit
+from ..trusted_folder import ALL_USERS
 from . import variables
 from .ray import command
 
@@ -60,7 +61,7 @@ def enter_workdir(folder: str) -> None:
 
 def check_node(context: "NodeContext") -> None:
     """Check limits, /dev/shm and debugger. Unfit where a finding ends the job."""
-    for row in (*low_limits(), *little_shared_memory(context)):
+    for row in (*low_limits(context.runtime), *little_shared_memory(context)):
         context.finding("warn", *row)
     if context.settings["ray"]["debug"] == "post-mortem":
         lacking = list(missing_for_debugger(context.ray_version))
@@ -86,16 +87,23 @@ def versions(ray: str) -> str:
     return "Ray %s, Python %s" % (ray, platform.python_version())
 
 
-def low_limits() -> "Iterator[Row]":
-    """Findings about limits that are too low for large trainers."""
+def low_limits(runtime: str, users: str = "/proc/self/uid_map") -> "Iterator[Row]":
+    """Findings about limits that are too low for large trainers. runtime: its name."""
+    with open(users) as file:
+        is_of_root = file.read().split() == ALL_USERS
+
+    def fix(limit: str) -> str:
+        # A daemon of root may raise it. Podman has only the rights of who starts it, and the container would
+        # fail: "setrlimit `RLIMIT_NOFILE`: Operation not permitted".
+        can_raise = runtime == "docker" and is_of_root
+        return "raise it there" + (", or container.ulimits: [%s]" % limit if can_raise else "")
+
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < FILES_NEEDED:
-        fix = "raise it there, or container.ulimits: [nofile=65535:65535]"
-        yield "open files", "at most %d" % hard, str(inherited.OPEN_FILES), fix
+        yield "open files", "at most %d" % hard, str(inherited.OPEN_FILES), fix("nofile=65535:65535")
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     if os.path.isdir("/dev/infiniband") and locked != resource.RLIM_INFINITY:
-        fix = "raise it there, or container.ulimits: [memlock=-1:-1]"
-        yield "locked memory", "%d bytes" % locked, "no limit, for InfiniBand", fix
+        yield "locked memory", "%d bytes" % locked, "no limit, for InfiniBand", fix("memlock=-1:-1")
 
 
 def little_shared_memory(context: "NodeContext", path: str = "/dev/shm") -> "Iterator[Row]":

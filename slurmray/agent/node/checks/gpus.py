@@ -20,7 +20,7 @@ NVIDIA_SMI_TIMEOUT = 60.0  # seconds
 SHARED = ("SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 LOSS_TIMEOUT = 10.0  # seconds; less than the controller waits for the answer
 GPUS_NAMED = 4  # at most in one finding
-# Exit codes of nvidia-smi, by its manual: it worked; it found no GPU; one has fallen off the bus. With others,
+# Exit codes of nvidia-smi, by its manual: it worked, found no GPU, one has fallen off the bus. With others,
 # e.g. 9 (no driver), 12 (no library) and 18 (of another version), it says nothing about GPUs.
 ABOUT_GPUS = (0, 6, 15)
 # For the network between nodes: InfiniBand, Slingshot, gdrcopy, and NVLink between nodes (IMEX channels).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import resource
 import site
 import sys
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_preflight_setting_decides_the_kind_of_a_finding(
 
 
 def test_findings_about_limits_and_debugger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "low_limits", lambda: [("open files", "at most 9", "65535", "raise it")])
+    monkeypatch.setattr(preflight, "low_limits", lambda _: [("open files", "at most 9", "65535", "raise it")])
     monkeypatch.setattr(preflight, "little_shared_memory", lambda _: [])
     monkeypatch.setattr(command, "package_version", lambda _: "1.0")
     findings: list[tuple[str, str]] = []
@@ -94,6 +95,40 @@ def test_findings_about_limits_and_debugger(monkeypatch: pytest.MonkeyPatch) -> 
         preflight.check_node(new_context(ray=post_mortem))
     assert findings[1:] == [("warn", "open files"), ("preflight", "debugpy")]
     preflight.check_node(new_context(ray=post_mortem, preflight="warn"))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "users", "may_raise"),
+    [
+        ("docker", "         0          0 4294967295\n", True),
+        ("docker", "0 1000 1\n1 100000 65536\n", False),
+        ("podman", "0 1000 1\n1 100000 65536\n", False),
+        ("podman", "0 0 4294967295\n", False),  # without CAP_SYS_RESOURCE it may not, and it is rarely root's
+        ("none", "0 0 4294967295\n", False),
+    ],
+)
+def test_limits_are_raised_where_the_runtime_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str, users: str, may_raise: bool
+) -> None:
+    """With Podman 4.3 to 5.8 a container with a higher hard limit than the job's fails, with 126."""
+    (tmp_path / "users").write_text(users)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    monkeypatch.setattr(os.path, "isdir", {"/dev/infiniband": True}.__getitem__)
+    rows = {row[0]: row[1:] for row in preflight.low_limits(runtime, str(tmp_path / "users"))}
+    files, memory = (
+        f"raise it there, or container.ulimits: [{limit}]" if may_raise else "raise it there"
+        for limit in ("nofile=65535:65535", "memlock=-1:-1")
+    )
+    assert rows == {
+        "open files": ("at most 4096", "65535", files),
+        "locked memory": ("4096 bytes", "no limit, for InfiniBand", memory),
+    }
+
+
+@pytest.mark.parametrize("limit", [8192, resource.RLIM_INFINITY])
+def test_limits_that_are_high_enough(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, limit))
+    assert list(preflight.low_limits("podman")) == []
 
 
 @pytest.mark.parametrize(
