@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent import hosts, job_errors
-from slurmray.agent.node import pull
+from slurmray.agent.node import image, pull, shared_image
 from slurmray.agent.node.runtimes.podman import Podman
 
 from ..fake_node import FakeNode
@@ -53,18 +53,44 @@ def calls(node: FakeNode) -> list[str]:
         ({"archive": "x.tar"}, False, ["load --input SUBMIT/x.tar"]),
         ({"build": BUILD}, False, [f"build --force-rm --tag {NAME} --file SUBMIT/Dockerfile SUBMIT/."]),
         ({"build": BUILD, "pull": "never"}, True, []),
+        (
+            {"build": BUILD, "pull": "never"},
+            False,
+            [f"build --force-rm --tag {NAME} --file SUBMIT/Dockerfile SUBMIT/."],
+        ),
+        ({"archive": "x.tar", "pull": "never"}, False, ["load --input SUBMIT/x.tar"]),
+        ({"pull": "never"}, True, []),
     ],
 )
 def test_pull_load_or_build(
     tmp_path: Path, container: dict[str, Any], is_here: bool, expected: list[str]
 ) -> None:
     node, runtime = make(tmp_path, "touch here", is_here, **container)
+    image.check_never_pulled(node, runtime)
     runtime.ensure_images()
     assert [call.replace(f"{tmp_path}/submit", "SUBMIT") for call in calls(node)] == expected
     assert node.findings == []
     assert not list((tmp_path / "tmp").iterdir())
     # A pulled image runs under the name by which it was pulled.
     assert runtime.image == (f"docker.io/{NAME}" if expected and "pull" in expected[0] else NAME)
+
+
+@pytest.mark.parametrize("pull", ["missing", "always"])
+def test_images_that_may_be_pulled(tmp_path: Path, pull: str) -> None:
+    node, runtime = make(tmp_path, "", pull=pull)
+    node.settings["services"] = [{"name": "web", "image": "nginx"}]
+    image.check_never_pulled(node, runtime)
+    assert node.findings == []
+
+
+@pytest.mark.parametrize("container", [{}, {"build": BUILD}, {"archive": "x.tar"}])
+def test_an_image_of_a_service_that_is_never_pulled(tmp_path: Path, container: dict[str, Any]) -> None:
+    """The other one is here, built or loaded; a service without an image runs in Ray's container."""
+    node, runtime = make(tmp_path, "", not container, pull="never", **container)
+    node.settings["services"] = [{"name": "web", "image": "nginx"}, {"name": "data"}]
+    (tmp_path / "here").unlink(missing_ok=True)
+    image.check_never_pulled(node, runtime)
+    assert [finding[:3] for finding in node.findings] == [("image", "nginx", "is not on this node")]
 
 
 def test_an_image_that_is_never_pulled(tmp_path: Path) -> None:
@@ -206,6 +232,27 @@ def test_an_archive_with_another_image(tmp_path: Path) -> None:
         "has no image of that name",
         "set container.image to the name that podman load prints",
     )
+
+
+def test_an_archive_that_cannot_be_loaded(tmp_path: Path) -> None:
+    node, runtime = make(tmp_path, "echo 'Error: payload does not match' >&2; exit 125", archive="x.tar")
+    runtime.ensure_images()
+    ((kind, check, found, wanted, fix),) = node.findings
+    assert (kind, check, found) == ("image", "podman load", "Error: payload does not match")
+    assert (wanted, fix) == (NAME, "run it on node1 by hand")
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_an_image_that_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With container.stage, unless it is here; an archive is loaded on each node all the same."""
+    shared: list[str] = []
+    monkeypatch.setattr(shared_image, "ensure", lambda _, runtime: shared.append(runtime.image))
+    for number, (is_here, container) in enumerate([(False, {}), (True, {}), (False, {"archive": "x.tar"})]):
+        (tmp_path / str(number)).mkdir()
+        node, runtime = make(tmp_path / str(number), "touch here", is_here, stage="shared", **container)
+        runtime.ensure_images()
+        assert node.findings == []
+    assert shared == [NAME]
 
 
 def test_a_build_that_fails(tmp_path: Path) -> None:
