@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from slurmray.agent.container.ray.attach_programs import ATTACHED
 from slurmray.agent.controller import attach_command
 from slurmray.agent.paths import container_name
 from slurmray.errors import SlurmError
@@ -24,6 +25,15 @@ _RUN_OWN = (
     '[ ! -L "$0" ] && cd -P -- "$0" 2>/dev/null && [ -O . ] && [ -O "$1" ] || '
     '{ echo "$0: no folder of yours with the program $1" >&2; exit 1; }; '
     'program=$1; shift; exec "./$program" "$@"'
+)
+
+# Runs `podman exec` or `docker exec`. If they are killed, the command goes on in the container. So the
+# program `attach` ends it when the FIFO, which only this shell has open for writing, ends without a line.
+# Arguments: the job's folder, argv.
+_HOLD_FIFO = (
+    f'fifo=attached-$$; export {ATTACHED}="$0/$fifo"; cd -P -- "$0/inside" 2>/dev/null && [ -O .. ] && '
+    'mkfifo -m 666 "$fifo" && exec 9<>"$fifo" || { echo "$0: no folder of yours" >&2; exit 1; }; '
+    '"$@" 9>&-; code=$?; echo >&9; rm -f "$fifo"; exit "$code"'
 )
 
 
@@ -52,11 +62,12 @@ def attach_argv(
         raise SlurmError(f"events.jsonl names another runtime than this job's: {event['runtime']}")
     if event["runtime"] == "pyxis" and "$" in container["image"]:
         raise SlurmError("container.image has a variable: use the line `attach:` in the job's log")
-    options = [*(["--tty"] if is_terminal else []), "--interactive"]
+    options = [*(["--tty"] if is_terminal else []), "--interactive", "--env", ATTACHED]
+    hold_fifo = ["/bin/sh", "-c", _HOLD_FIFO, event["folder"]]
     node = (place.job, place.component, place.node)
     name = container_name(str(place.id), place.attempt, place.node)
     run_own = ["/bin/sh", "-c", _RUN_OWN]
-    argv = attach_command.attach_argv(*node, name, container, event, command, options, run_own)
+    argv = attach_command.attach_argv(*node, name, container, event, command, options, hold_fifo, run_own)
     return [argv[0], *(["--pty"] if is_terminal else []), *argv[1:]]
 
 

@@ -18,13 +18,15 @@ def attach_argv(
     facts: "Mapping[str, Any]",
     command: "Sequence[str]",
     exec_options: "Sequence[str]" = (),
+    exec_prefix: "Sequence[str]" = (),
     run: "Sequence[str]" = (),
 ) -> "List[str]":
     """argv that runs a command with Ray's environment, and RAY_ADDRESS.
 
     job: for Slurm's commands. component: of a heterogeneous job; None in others. name: of the container.
     container: the settings. facts: `runtime`, `folder` and `unset` of the event `attach`.
-    exec_options: more for `podman exec`. run: argv that runs a program of a folder on the node, given both.
+    exec_options, exec_prefix: after and before `podman exec`. run: argv that runs a program of a folder on
+    the node, given both.
     """
     runtime, folder = facts["runtime"], facts["folder"]
 
@@ -39,7 +41,7 @@ def attach_argv(
     if entry == EXEC:
         unset = ["--unset=" + name for name in facts["unset"]]
         program = [*(["env", *unset] if unset else []), container["command"] or runtime, "exec"]
-        return [*srun, *program, *exec_options, name, attach, *command]
+        return [*srun, *exec_prefix, *program, *exec_options, name, attach, *command]
     if entry == ENTER:
         return [*srun, *own("enter"), attach, *command]
     image: "List[str]" = []

@@ -17,6 +17,7 @@ import pytest
 import slurmray
 from slurmray import cli, history
 from slurmray.agent import ray_logs
+from slurmray.agent.container.ray import attach_programs
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import slurm_commands
 
@@ -196,14 +197,17 @@ def test_what_gpu_hours_were_used_for(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_attach_argv(running: Path, tmp_path: Path) -> None:
     """Of the running attempt, with each runtime."""
     srun = ["srun", "--overlap", "--jobid=7", "-N1", "-n1", "-w"]
-    container = ["podman", "exec", "--interactive", "slurmray-7-1-gpu-1", f"{FOLDER}/attach"]
-    assert job().attach_argv() == [*srun, "gpu-1", *container]
+    env = ["--env", "SLURMRAY_ATTACHED"]
+    container = ["podman", "exec", "--interactive", *env, "slurmray-7-1-gpu-1", f"{FOLDER}/attach"]
+    argv = job().attach_argv()
+    assert (argv[:7], argv[7:9], argv[10:]) == ([*srun, "gpu-1"], ["/bin/sh", "-c"], [FOLDER, *container])
     assert job(cluster="c2").attach_argv()[:2] == ["srun", "--clusters=c2"]
     argv = job().attach_argv(["a", "b c"], node="gpu-2", is_terminal=True)
-    container = ["podman", "exec", "--tty", "--interactive", "slurmray-7-1-gpu-2", f"{FOLDER}/attach"]
-    assert argv == ["srun", "--pty", *srun[1:], "gpu-2", *container, "a", "b c"]
+    container = ["podman", "exec", "--tty", "--interactive", *env, "slurmray-7-1-gpu-2", f"{FOLDER}/attach"]
+    assert argv[:8] == ["srun", "--pty", *srun[1:], "gpu-2"]
+    assert argv[12:] == [*container, "a", "b c"]
     ready(running, unset=["XDG_RUNTIME_DIR"])
-    assert job().attach_argv()[7:10] == ["env", "--unset=XDG_RUNTIME_DIR", "podman"]
+    assert job().attach_argv()[11:14] == ["env", "--unset=XDG_RUNTIME_DIR", "podman"]
     ready(running, runtime="none", folder=f"{FOLDER}/inside")
     render(tmp_path, "none")
     argv = job().attach_argv(["a"])
@@ -282,9 +286,9 @@ def test_events_of_the_start_before_do_not_count(running: Path) -> None:
     facts = {"runtime": "podman", "folder": "/tmp/ray-7-1-aaaaaa", "unset": []}
     with running.open("a") as file:
         file.write(event_line("attach", **facts) + event_line("dashboard", port=9000))
-    assert job().attach_argv()[6:] == [
-        *("gpu-2", "podman", "exec", "--interactive", "slurmray-7-1-gpu-2", "/tmp/ray-7-1-aaaaaa/attach")
-    ]
+    argv = job().attach_argv()
+    assert (argv[6], argv[10]) == ("gpu-2", "/tmp/ray-7-1-aaaaaa")
+    assert argv[-2:] == ["slurmray-7-1-gpu-2", "/tmp/ray-7-1-aaaaaa/attach"]
     assert job().dashboard_address()[1] == 9000
 
 
@@ -697,6 +701,71 @@ def test_a_run_directory_of_an_earlier_job_with_the_same_id(
     (run / "events.jsonl").unlink()
     (run / "events.jsonl").mkdir()  # as they cannot be read, nothing says whose logs these are
     assert job().node_log("gpu-1") == "text\n"
+
+
+def attached(running: Path, tmp_path: Path, command: str, owner: int = -1) -> list[str]:
+    """argv of the task on a node; a stand-in for podman runs a real program `attach`, as conmon does.
+
+    Its folder, and the path in the container, are below tmp_path. owner: of the job's folder.
+    """
+    ready(running)
+    folder = tmp_path / "job"
+    (folder / "inside").mkdir(parents=True)
+    os.chown(folder, owner, -1)
+    attach_programs.write_programs(str(folder / "inside"), str(tmp_path), 0o022, {})
+    podman = tmp_path / "podman"
+    podman.write_text(
+        "#!/bin/bash\nwhile [[ $1 != */attach ]]; do shift; done\n"
+        "export SLURMRAY_ATTACHED=${SLURMRAY_ATTACHED/attached-/inside/attached-}\n"
+        f'setsid {folder}/inside/attach "${{@:2}}" <&0 &\nwait $!\n'
+    )
+    podman.chmod(0o755)
+    argv = job().attach_argv(["sh", "-c", command])[7:]
+    return [
+        "/usr/bin/env",
+        f"PATH={tmp_path}:/usr/bin:/bin",
+        *(each.replace(FOLDER, str(folder)) for each in argv),
+    ]
+
+
+@pytest.mark.parametrize("command", ["exec sleep 600", "trap '' HUP; sleep 600 & wait"])
+def test_a_command_in_a_container_ends_with_the_step(running: Path, tmp_path: Path, command: str) -> None:
+    """A killed `podman exec` leaves it running. The second does not care about SIGHUP."""
+    out = tmp_path / "out"
+    os.mkfifo(out)
+    argv = attached(running, tmp_path, f"exec >{out}; echo $$; {command}")
+    with subprocess.Popen(argv, start_new_session=True) as step, out.open() as output:
+        assert output.readline()
+        step.kill()
+        assert output.read() == ""  # nobody has it open any more
+    assert [path.name for path in (tmp_path / "job/inside").glob("attached-*")] == [f"attached-{step.pid}"]
+
+
+def test_what_a_command_in_a_container_leaves(running: Path, tmp_path: Path) -> None:
+    """When it ends by itself, its background processes go on. It has the step's exit code and input."""
+    out = tmp_path / "out"
+    os.mkfifo(out)
+    argv = attached(
+        running,
+        tmp_path,
+        f'(read -r _ <{out}; echo left >{out}.2) >/dev/null 2>&1 & read -r X; echo "$X"; exit 3',
+    )
+    done = subprocess.run(argv, input="in\n", capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "in\n", "")
+    assert list((tmp_path / "job/inside").glob("attached-*")) == []
+    os.mkfifo(f"{out}.2")
+    out.write_text("now\n")
+    assert Path(f"{out}.2").read_text() == "left\n"
+
+
+@pytest.mark.attack("a job's folder that another user has made on the node", inputs=1)
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a folder of another user")
+def test_no_fifo_in_a_folder_of_another_user(running: Path, tmp_path: Path) -> None:
+    argv = attached(running, tmp_path, "echo ran", 65534)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{tmp_path}/job: no folder of yours\n"
+    assert list((tmp_path / "job/inside").glob("attached-*")) == []
 
 
 @pytest.mark.attack("a job's folder that another user has made on the node", inputs=3)

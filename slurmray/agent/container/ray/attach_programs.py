@@ -2,7 +2,8 @@
 
 `podman exec` and `docker exec` have only the image's environment, without the cluster's address and token and
 `env` of the job spec. `attach` sets them and runs a command, by default a shell, in the trainer's working
-directory. `ray` is Ray's command line.
+directory. If these two are killed, e.g. with their step, the command goes on. So `attach` ends its process
+group when the FIFO of the variable ATTACHED ends without a line. `ray` is Ray's command line.
 """
 
 import os
@@ -15,7 +16,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping
 
+ATTACHED = "SLURMRAY_ATTACHED"
+# The process that reads the FIFO is no child of the command, which may wait for all of its children.
 ATTACH = """#!/bin/sh
+if [ -p "$SLURMRAY_ATTACHED" ]; then
+    exec 8<"$SLURMRAY_ATTACHED"
+    ( (trap '' HUP; read -r _ || { kill -s HUP 0; sleep 5; kill -s KILL 0; }) <&8 >/dev/null 2>&1 8<&- &)
+    exec 8<&-
+fi
+unset SLURMRAY_ATTACHED
 umask %04o
 %sPATH=%s:$PATH
 cd %s 2>/dev/null || : # pyxis starts another container, where it may not be

@@ -14,6 +14,7 @@ from ..simulation import FOLDER, Cluster
 NAMES = ["docker", "podman", "exec", "srun", "env", "enter", "attach", "gpu-1"]
 CONTAINER: Any = {"command": "", "image": "a/b:1", "step_args": ["--container-writable"]}
 STEP = ["--container-image=a/b:1", "--container-mounts=/tmp:/tmp", "--container-writable"]
+HELD = ["sh", "-c", "hold"]
 CHECKED = ["sh", "-c", "check"]
 
 
@@ -23,8 +24,17 @@ def test_a_node_may_have_any_name(node: str) -> None:
     name = f"slurmray-7-0-{node}"
     unset = {"podman": ["XDG_RUNTIME_DIR"]}
     entries: dict[str, list[str]] = {
-        "podman": ["env", "--unset=XDG_RUNTIME_DIR", "podman", "exec", "--tty", name, f"{FOLDER}/attach"],
-        "docker": ["docker", "exec", "--tty", name, f"{FOLDER}/attach"],
+        "podman": [
+            *HELD,
+            "env",
+            "--unset=XDG_RUNTIME_DIR",
+            "podman",
+            "exec",
+            "--tty",
+            name,
+            f"{FOLDER}/attach",
+        ],
+        "docker": [*HELD, "docker", "exec", "--tty", name, f"{FOLDER}/attach"],
         "apptainer": [*CHECKED, FOLDER, "enter", f"{FOLDER}/attach"],
         "singularity": [*CHECKED, FOLDER, "enter", f"{FOLDER}/attach"],
         "pyxis": [*STEP, *CHECKED, FOLDER, "attach"],
@@ -33,7 +43,7 @@ def test_a_node_may_have_any_name(node: str) -> None:
     for runtime, entry in entries.items():
         facts = {"runtime": runtime, "folder": FOLDER, "unset": unset.get(runtime, [])}
         container: Any = CONTAINER if runtime != "none" else {**CONTAINER, "image": ""}
-        argv = attach_argv("7_1", "1", node, name, container, facts, [node, "a b"], ["--tty"], CHECKED)
+        argv = attach_argv("7_1", "1", node, name, container, facts, [node, "a b"], ["--tty"], HELD, CHECKED)
         assert argv == [*srun, *entry, node, "a b"]
 
 
