@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-
-needs_rsync = pytest.mark.skipif(shutil.which("rsync") is None, reason="no rsync")  # `sync` uses it
 
 # Options are those of SshHost; with -G it prints the configuration. `nowhere` is a host that does not answer.
 _SSH = r"""#!/bin/bash

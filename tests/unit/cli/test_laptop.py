@@ -51,7 +51,6 @@ def command(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / "there" / name).chmod(0o755)
 
 
-@ssh.needs_rsync
 @pytest.mark.parametrize("field", ["env: {KEY: null}", "notify: {url: env:KEY, on: [end]}"])
 def test_submit(
     home: Path, field: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -109,7 +108,6 @@ def test_a_job_that_is_not_remembered_is_where_jobs_are_submitted(
     assert f"\n  logs of each node: login:{run}/logs\n" in out
 
 
-@ssh.needs_rsync
 def test_files_come_back(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = home / "runs/a"
     for name in ("slurmray-runs/7-0/logs/gpu-1.log", "slurmray-runs/8-0/events.jsonl", "out/a b/1", "other"):
@@ -135,7 +133,6 @@ def test_files_come_back(home: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert len(err.splitlines()) == 1
 
 
-@ssh.needs_rsync
 @pytest.mark.parametrize("verb", [["submit", "job.yaml"], ["fetch", "7"]])
 def test_a_host_without_rsync(verb: list[str], home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "runs/a").mkdir(parents=True)

@@ -104,7 +104,6 @@ def test_the_home_folder(host: SshHost, tmp_path: Path) -> None:
     assert HERE.expand("~no-such-user/a") == Path("~no-such-user/a")
 
 
-@ssh.needs_rsync
 def test_files_are_copied(host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = tmp_path / "work"
     (work / "src/deep").mkdir(parents=True)
