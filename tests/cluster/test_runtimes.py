@@ -91,6 +91,25 @@ def test_options_of_the_step_and_daemons_of_the_trainer(jobs: Jobs) -> None:
     assert f" -w node1 {option} /tmp/ray-" in job.log
 
 
+def test_a_nearly_full_dev_shm(jobs: Jobs) -> None:
+    """Of another job of node2, for example."""
+    fill = (
+        "mount -t tmpfs -o size=1100M tmpfs /dev/shm && chmod 1777 /dev/shm && fallocate -l 200M /dev/shm/x"
+    )
+    filled = jobs.cluster.run(["bash", "-c", fill], host="node2")
+    assert filled.returncode == 0, filled.stderr
+    try:
+        job = jobs.run(bare_spec(), ["true"])
+    finally:
+        jobs.cluster.run(["umount", "--lazy", "/dev/shm"], host="node2")
+    assert job.code == "0:0", job.log
+    fix = "remove what ended jobs have left in it: ls -l /dev/shm"
+    assert (
+        job.findings["node2", "/dev/shm"] == f"900 of 1100 MB free | 1000 MB, for Ray's object store | {fix}"
+    )
+    assert ("node1", "/dev/shm") not in job.findings
+
+
 @pytest.mark.full
 def test_the_example_without_containers(jobs: Jobs) -> None:
     replaced = {"  # module load cuda\n  . ~/venv/bin/activate": f"  {bare.setup()}", "~/venv": "/usr/bin"}

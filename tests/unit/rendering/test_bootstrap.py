@@ -220,7 +220,9 @@ def test_a_node_without_python(programs_there: dict[str, str], tmp_path: Path) -
     done = subprocess.run(argv, env=environment(path), capture_output=True, check=False)
     assert done.returncode == 65
     assert done.stdout == b""
-    assert re.fullmatch(r"slurmray: n2: no Python 3\.6 .*setup: module load python \(without exit\)\n", done.stderr.decode())
+    assert re.fullmatch(
+        r"slurmray: n2: no Python 3\.6 .*setup: module load python \(without exit\)\n", done.stderr.decode()
+    )
     argv = [*WITHOUT_PYTHON, "bash", "-c", parts.read_story(file.read_text()), "slurmray", "start_node"]
     done = subprocess.run(argv, env=environment(path), capture_output=True, check=False, input=b"")
     assert done.returncode == 65

@@ -76,8 +76,6 @@ def test_whether_the_raylet_has_an_option_for_the_agent_s_port(tmp_path: Path) -
 
 
 def test_the_internals_of_the_installed_ray() -> None:
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("no Ray here")
     node, services = (importlib.import_module(f"ray._private.{name}") for name in ("node", "services"))
     assert (
         preload.missing_internal(services, node, importlib.import_module("ray.experimental.internal_kv"))
