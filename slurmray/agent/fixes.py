@@ -16,7 +16,7 @@ BUILD_STEP = (
 )
 
 # A full disk, or a quota. A limit on namespaces has the same text.
-FULL_DISK = r"^(?!.*(?:clone|namespace)).*(?:[Nn]o space left|[Qq]uota exceeded).*"
+FULL_DISK = r"^(?!.*(?:cannot clone|user namespace)).*(?:[Nn]o space left|[Qq]uota exceeded)"
 
 # (pattern of "VERB TEXT", fix): the first that matches counts. VERB `use`: the runtime does not work at all.
 FIXES: "List[Tuple[str, str]]" = [
@@ -104,6 +104,5 @@ def error_line(text: str) -> str:
     """
     import re
 
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    lines = re.findall(FULL_DISK, text, re.MULTILINE) or re.findall(r"^.*\S.*$", text, re.MULTILINE)
-    return lines[-1] if lines else ""
+    lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if line.strip()]
+    return ([line for line in lines if re.search(FULL_DISK, line)] or lines or [""])[-1]

@@ -149,3 +149,4 @@ def test_an_image_file_is_unpacked_in_the_temp_folder() -> None:
 def test_colors_are_removed() -> None:
     assert error_line("INFO: x\n\x1b[91mERROR  : no such thing\n\x1b[0m\n") == "ERROR  : no such thing"
     assert error_line("") == ""
+    assert error_line("Copying 10 %\rCopying 20 %\rError: no such thing\r\n") == "Error: no such thing"

@@ -21,7 +21,7 @@ ATTACHED = "SLURMRAY_ATTACHED"
 ATTACH = """#!/bin/sh
 if [ -p "$SLURMRAY_ATTACHED" ]; then
     exec 8<"$SLURMRAY_ATTACHED"
-    ( (trap '' HUP; read -r _ || { kill -s HUP 0; sleep 5; kill -s KILL 0; }) <&8 >/dev/null 2>&1 8<&- &)
+    ( (trap '' HUP TSTP; read -r _ || { kill -s HUP 0; sleep 5; kill -s KILL 0; }) <&8 >/dev/null 2>&1 8<&- &)
     exec 8<&-
 fi
 unset SLURMRAY_ATTACHED
