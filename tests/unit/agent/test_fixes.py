@@ -118,18 +118,16 @@ def test_the_error_line_is_the_error() -> None:
     )
 
 
-# Apptainer's is from github.com/apptainer/singularity/issues/6500.
-SQUASHFS = "FATAL:   While performing build: while creating squashfs: create command failed: exit status 1: "
+# Of Apptainer 1.4.5, whose TMPDIR had space for the image's files, but not for the squashfs.
+SQUASHFS = "FATAL:   While performing build: while creating squashfs: /usr/bin/mksquashfs command failed: exit status 1: "
 SQUASHFS += "Write failed because No space left on device"
+AFTER = "Failed to write to output filesystem\nFATAL ERROR: Probably out of space on output filesystem\n"
 
 
 @pytest.mark.parametrize(
     ("text", "is_full"),
     [
-        (
-            f"INFO:    Creating SIF file...\n{SQUASHFS}\nFATAL ERROR: Failed to write to output filesystem\n",
-            True,
-        ),
+        (f"INFO:    Creating SIF file...\n{SQUASHFS}\n{AFTER}", True),
         ("INFO:    Converting\nError: write /x: disk quota exceeded\nexit status 1\n", True),
         # A limit on user namespaces, of Podman.
         ("x\nError: cannot re-exec process\nERROR: cannot clone: No space left on device\n", False),
@@ -142,7 +140,10 @@ def test_a_full_disk_is_the_cause_wherever_it_is_said(text: str, is_full: bool) 
 
 
 def test_an_image_file_is_unpacked_in_the_temp_folder() -> None:
-    text = "FATAL:   while extracting image: root filesystem extraction failed: No space left on device"
+    text = (  # of Apptainer 1.4.5
+        "FATAL:   while extracting /out/ok.sif: root filesystem extraction failed: failed to copy content in "
+        "staging file: write /small/rootfs-3413524170/archive-2648990019: no space left on device"
+    )
     assert fix("exec", text) == "free space on node1, or set ray.temp_dir"
 
 

@@ -12,6 +12,7 @@ from slurmray.agent.node import runtimes
 from slurmray.agent.node.runtimes import apptainer
 
 from ...fake_node import FakeNode
+from ...test_fixes import AFTER, SQUASHFS
 
 BOB = 65530  # a user without a name
 SOURCE = {"source": "docker://docker.io/rayproject/ray:1", "image": "ray-1-abc.sif"}
@@ -108,17 +109,12 @@ def test_an_image_is_built_once(tmp_path: Path, container: dict[str, str], sourc
 
 
 def test_a_build_on_a_full_disk(tmp_path: Path) -> None:
-    """As in github.com/apptainer/singularity/issues/6500: the cause is in the line before the last."""
-    why = "FATAL:   While performing build: while creating squashfs: create command failed: exit status 1: "
-    why += "Write failed because No space left on device"
-    rest = "FATAL ERROR: Failed to write to output filesystem"
-    program = (
-        f"[ $1 != build ] || {{ printf '%s\\n' 'INFO:    Creating SIF file...' '{why}' '{rest}'; exit 255; }}"
-    )
-    node, runtime = make(tmp_path, program, **SOURCE)
+    """The cause is not in the last line."""
+    (tmp_path / "output").write_text(f"INFO:    Creating SIF file...\n{SQUASHFS}\n{AFTER}")
+    node, runtime = make(tmp_path, f'[ "$1" != build ] || {{ cat {tmp_path}/output; exit 255; }}', **SOURCE)
     runtime.ensure_images()
     ((kind, check, found, _, fix),) = node.findings
-    assert (kind, check, found) == ("image", "apptainer build", why)
+    assert (kind, check, found) == ("image", "apptainer build", SQUASHFS)
     assert fix.endswith("or set TMPDIR in setup")
 
 
