@@ -92,16 +92,18 @@ def test_options_of_the_step_and_daemons_of_the_trainer(jobs: Jobs) -> None:
 
 
 def test_a_nearly_full_dev_shm(jobs: Jobs) -> None:
-    """Of another job of node2, for example."""
+    """The file is of another job of node2, for example."""
     fill = (
         "mount -t tmpfs -o size=1100M tmpfs /dev/shm && chmod 1777 /dev/shm && fallocate -l 200M /dev/shm/x"
     )
     filled = jobs.cluster.run(["bash", "-c", fill], host="node2")
     assert filled.returncode == 0, filled.stderr
     try:
-        job = jobs.run(bare_spec(), ["true"])
+        number = jobs.submit(bare_spec(), ["true"])
+        jobs.cluster.wait(number, HANG)
     finally:
         jobs.cluster.run(["umount", "--lazy", "/dev/shm"], host="node2")
+    job = jobs.wait_end(number)
     assert job.code == "0:0", job.log
     fix = "remove what ended jobs have left in it: ls -l /dev/shm"
     assert (
