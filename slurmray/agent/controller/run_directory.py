@@ -40,7 +40,8 @@ def write_metrics(run_dir: str, text: str) -> None:
     """Write the nodes' latest samples for Prometheus."""
     folder = os.path.join(run_dir, paths.METRICS)
     os.makedirs(folder, 0o755, exist_ok=True)
-    paths.replace(os.path.join(folder, "slurmray.prom"), text.encode())
+    # The name of a job may have bytes that are not UTF-8, which Prometheus requires.
+    paths.replace(os.path.join(folder, "slurmray.prom"), text.encode("utf-8", "replace"))
 
 
 def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:

@@ -26,9 +26,9 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
     others = [node for node in [*job["nodes"], *job["spares"]] if node != head]
     message = "%s: no heartbeat from the head node %s for %d s. Has it lost power or its network?"
     message = message % (name, head, seconds)
-    line = job_log.log_line(job["started"], message)
+    line = job_log.log_line(job["started"], message).encode()
     # The file system may be one of the head node.
-    background_io.call(lambda: job_log.write_stderr(line.encode("utf-8", "surrogateescape")), FILE_WAIT)
+    background_io.call("the node's log", lambda: job_log.write_stderr(line), FILE_WAIT)
     if name not in others[:SUCCESSORS]:
         return
     heartbeats = _read_heartbeats(job)
@@ -47,7 +47,7 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
         return  # or this node cannot ask, as it is cut off
     if not heartbeats and does_head_answer():
         return  # the controller may run
-    background_io.call(lambda: _report(job, message), FILE_WAIT)
+    background_io.call("the job's log", lambda: _report(job, message), FILE_WAIT)
     if job["chances"] and _slurm(["scontrol", "requeue", "Incomplete", job["name_for_commands"]]).code == 0:
         return
     if _is_job_running(job):  # another node may have requeued it
