@@ -22,9 +22,16 @@ RESTART = re.compile(rb'"event": "restart", "restart": (\d{1,9})[,}]')  # in a t
 
 
 def write_heartbeat(run_dir: str) -> None:
-    """Change the file by which nodes that get no messages see that the controller runs."""
-    with open(os.path.join(run_dir, "heartbeat"), "w", opener=paths.own_file) as file:
-        file.write("%.1f\n" % time.monotonic())
+    """Change the file by which nodes that get no messages see that the controller runs.
+
+    In place, and its time, as neither needs space. Where a file system copies on write, only the second.
+    """
+    descriptor = paths.own_file(os.path.join(run_dir, "heartbeat"), os.O_WRONLY | os.O_CREAT)
+    with open(descriptor, "wb", 0) as file:
+        try:
+            file.write(b"%20.1f\n" % time.monotonic())
+        finally:
+            os.utime(descriptor)
 
 
 def write_usage(run_dir: str, nodes: "Dict[str, Dict[str, Any]]") -> None:

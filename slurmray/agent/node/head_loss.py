@@ -61,7 +61,9 @@ def _read_heartbeats(job: "Job") -> "List[str]":
     a network file system may hang.
     """
     # Listing the folder makes a network file system look again.
-    argv = ["/bin/sh", "-c", 'ls "$1" >/dev/null && cat "$1/heartbeat"', "sh", job["run_dir"]]
+    # Its time is the latest one once it has been opened, and changes even where its content cannot.
+    script = 'cd "$1" && ls >/dev/null && cat heartbeat && stat -c %y heartbeat'
+    argv = ["/bin/sh", "-c", script, "sh", job["run_dir"]]
     first = command_runner.run(argv, os.environ, FILE_WAIT, is_logged=False)
     time.sleep(SUCCESSOR_WAIT)
     second = command_runner.run(argv, os.environ, FILE_WAIT, is_logged=False)
