@@ -127,6 +127,13 @@ def test_one_report_per_limit_of_a_progress_file() -> None:
     assert len(stalls(cluster)) == 2
 
 
+def test_a_progress_file_that_changes_while_gpus_wait() -> None:
+    cluster = train(progress="steps.log")
+    for minute in range(45):
+        cluster.controller.stall.on_progress(minute // 20, cluster.now)
+        assert not watch(cluster, 1, lambda *_: IDLE)
+
+
 def test_gpus_that_wait_again_after_work() -> None:
     """With another power than the first time."""
     cluster = train()
