@@ -118,6 +118,7 @@ def test_a_log_and_a_run_directory_that_refuse_writes(
     assert log.count(refused) == 1, "said once"
 
 
+@pytest.mark.attack("a job's name that is not UTF-8")
 def test_a_name_that_is_not_utf_8(cluster: SlurmCluster, folder: Path, share: Path) -> None:
     """Heartbeats, samples, metrics and `slurmray cancel --now` work as ever."""
     beside = share / "beside"

@@ -96,7 +96,7 @@ def test_each_type_in_each_thread_is_said(lines: list[str]) -> None:
     assert kinds == ["one: ValueError", "one: KeyError", "two: ValueError", "two: KeyError"]
 
 
-@pytest.mark.attack("texts of errors in threads", inputs=4)
+@pytest.mark.attack("texts of errors in threads")
 @pytest.mark.parametrize("text", ["a\nb\r[slurmray 0.0 s] done", "\x1b]0;x\x07", "caf\udce9", "x" * 10**6])
 def test_an_error_is_one_clean_line(text: str, lines: list[str]) -> None:
     def fail() -> None:

@@ -548,7 +548,7 @@ def test_two_heartbeats_have_the_same_size(tmp_path: Path, monkeypatch: pytest.M
     assert len(sizes) == 1
 
 
-@pytest.mark.attack("names of jobs", inputs=3)
+@pytest.mark.attack("a job's name that is not UTF-8")
 @pytest.mark.parametrize("name", ["caf\udce9", "\udcff\udcfe", "\ud83d"])
 def test_metrics_of_a_job_whose_name_is_not_utf_8(name: str, tmp_path: Path) -> None:
     """sbatch -J $'caf\\xe9'. Prometheus takes UTF-8 only."""
