@@ -1,24 +1,75 @@
 """Threads that write to pipes and files, so that a loop that sends heartbeats never blocks."""
 
+import errno
 import os
 import queue
 import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Optional
+    from typing import Callable, Optional, Set, Tuple
+
+FINAL = (errno.EBADF, errno.EPIPE)  # errno of a target that no later write can reach
+PAUSE = 0.2  # seconds between two tries to write
+MAX_ERROR = 500  # characters
+
+
+class Errors:
+    """Errors in this process's threads. The first one of each type in each thread is a line of the log.
+
+    write: writes it, from any thread. It is standard error until the program has a log.
+    """
+
+    def __init__(self) -> None:
+        self.write: "Callable[[str], None]" = lambda text: write_all(2, ("slurmray: %s\n" % text).encode())
+        self._known: "Set[Tuple[str, str]]" = set()
+
+    def report(self, thread: str, error: Exception) -> None:
+        """Write an error, unless it is known. Raises nothing."""
+        kind = type(error).__name__
+        if (thread, kind) in self._known:
+            return
+        self._known.add((thread, kind))
+        try:
+            # Without a path: each node may have its own.
+            why = getattr(error, "strerror", None) or error
+            text = "error in the thread for %s: %s: %s" % (thread, kind, why)
+            self.write("".join(letter if letter.isprintable() else " " for letter in text)[:MAX_ERROR])
+        except Exception:  # nothing is left to say it with
+            pass
+
+
+errors = Errors()
+
+
+def start(name: str, function: "Callable[[], None]") -> threading.Thread:
+    """Call a function in a thread that does not outlive the process. name: what it is for, for `errors`."""
+
+    def run() -> None:
+        try:
+            function()
+        except Exception as error:
+            errors.report(name, error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
 
 
 class CallQueue:
-    """Calls functions one after another in a thread, e.g. to write to a file system that may stall."""
+    """Calls functions one after another in a thread, e.g. to write to a file system that may stall.
 
-    def __init__(self) -> None:
+    name: as of `start`. The next one is called whatever a function raises. A closed pipe is not an error: the
+    end of its reader is noticed elsewhere.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._queue: "queue.Queue[Optional[Callable[[], None]]]" = queue.Queue()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._thread = start(name, self._run)
 
     def submit(self, function: "Callable[[], None]") -> None:
-        """Queue a call. An OSError that it raises is ignored."""
+        """Queue a call."""
         self._queue.put(function)
 
     def finish(self, seconds: float) -> None:
@@ -30,26 +81,23 @@ class CallQueue:
         for function in iter(self._queue.get, None):
             try:
                 function()
-            except OSError:  # a full disk: the exit code still has to arrive
+            except BrokenPipeError:
                 pass
+            except Exception as error:  # e.g. a full disk: heartbeats and the exit code still have to arrive
+                errors.report(self._name, error)
 
 
-def call(function: "Callable[[], None]", seconds: float) -> None:
-    """Call a function that a file system may stall, and wait at most so many seconds. OSError is ignored."""
-    calls = CallQueue()
-    calls.submit(function)
-    calls.finish(seconds)
+def call(name: str, function: "Callable[[], None]", seconds: float) -> None:
+    """Call a function that a file system may stall, and wait at most so many seconds. name: as of `start`."""
+    start(name, function).join(seconds)
 
 
 class PipeWriter:
-    """Writes to a descriptor in a thread, in the order of `send`.
-
-    A closed pipe is not an error: the end of the reader is noticed elsewhere.
-    """
+    """Writes to a descriptor in a thread, in the order of `send`."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._calls = CallQueue()
+        self._calls = CallQueue("messages")
 
     def send(self, data: bytes) -> None:
         """Queue data for writing."""

@@ -1,6 +1,7 @@
 """Heartbeats between controller and nodes, lost nodes, and a clock that stops while a job is suspended."""
 
 import collections
+import threading
 import time
 
 TYPE_CHECKING = False
@@ -12,27 +13,32 @@ INTERVAL = 5.0  # seconds between two heartbeats, in both directions
 # moment end up to INTERVAL apart.
 ANSWER_WAIT = INTERVAL + 1
 FILE = "heartbeat"  # in the job's folder: the container process changes its time
-# A pause this long between two looks at the clock means that the job was suspended (scontrol suspend, gang
-# scheduling): each loop looks once a second or more often.
-_SUSPENDED = 10.0
+# A pause this long between two looks at the clock means that this process was stopped: each loop looks once a
+# second or more often. Either the job was suspended (scontrol suspend, gang scheduling), or it alone, e.g. by
+# SIGSTOP, a frozen cgroup or a host that swaps. It cannot tell which, and neither says anything about others:
+# their messages of that time are still to be read.
+_STOPPED = 10.0
 
 
 class Clock:
-    """Seconds since the start, without those during which the job was suspended."""
+    """Seconds since the start. Of a pause in which this process was stopped only INTERVAL counts.
+
+    So its next heartbeat is due at once, and where each look comes late, time goes on all the same.
+    """
 
     def __init__(self, read: "Callable[[], float]" = time.monotonic) -> None:
         self._read = read
         self._last = read()
-        self._start = self._last
-        self._suspended = 0.0
+        self._now = 0.0
+        self._lock = threading.Lock()  # after a pause all threads look at once
 
     def now(self) -> float:
         """The time in seconds; it never goes back."""
-        read = self._read()
-        if read - self._last > _SUSPENDED:
-            self._suspended += read - self._last
-        self._last = read
-        return read - self._start - self._suspended
+        with self._lock:
+            read = self._read()
+            passed, self._last = read - self._last, read
+            self._now += passed if passed <= _STOPPED else INTERVAL
+            return self._now
 
 
 class Timer:

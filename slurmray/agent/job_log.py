@@ -1,7 +1,9 @@
 """The job's log and its events: an event is a line of events.jsonl and, for most, a line of the log."""
 
+import errno
 import json
 import os
+import stat
 import sys
 import time
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 VERSION = 1
 TABLE_WIDTHS = (16, 17)  # minimum width of the first two columns
 FLUSH_SECONDS = 60.0  # for the last writes, as a file system may stall
+REFUSED_SECONDS = 2.0  # for those that a file system refuses: Slurm may be about to kill the batch script
+KEPT = 8 << 20  # bytes of lines that wait to be written
 
 # Event -> its log line; no line where it is empty. docs/reference/events.md has the fields of each.
 LINES: "Dict[str, str]" = {
@@ -49,7 +53,11 @@ class JobLog:
         self.observer: "Optional[Callable[[str, Dict[str, Any]], None]]" = None  # gets each event
         self._path = ""
         self._early = ""  # events from before there is a run directory
-        self._writer = background_io.CallQueue()
+        # Two queues: a log that is refused for ever, e.g. a removed one on NFS, keeps no event back.
+        self._lines = background_io.CallQueue("the job's log")
+        self._events = background_io.CallQueue("events.jsonl")
+        self._added = self._written = self._lost = 0  # bytes of lines
+        self._due = float("inf")  # until when a refused write is tried again
 
     def open(self, run_dir: str) -> None:
         """Write events to the run directory from now on, including those recorded so far."""
@@ -68,7 +76,7 @@ class JobLog:
     def _record(self, text: str) -> None:
         path = self._path
         if path:
-            self._writer.submit(lambda: append(path, text))
+            self._events.submit(lambda: self._persist(lambda: append(path, text)))
         else:
             self._early += text
 
@@ -77,20 +85,57 @@ class JobLog:
         self.write_raw(log_line(self.started, text))
 
     def write_raw(self, text: str) -> None:
-        """Write text to the log as it is."""
-        data = text.encode("utf-8", "surrogateescape")
-        self._writer.submit(lambda: background_io.write_all(2, data))
+        """Write lines to the log as they are."""
+        self.copy(text.encode("utf-8", "surrogateescape"), True)
+
+    def copy(self, data: bytes, begins_line: bool) -> None:
+        """Write another program's output to the log. begins_line: whether its last part ended a line."""
+        if self._added - self._written > KEPT:
+            self._lost += len(data)
+            return
+        self._added += len(data)
+        self._lines.submit(lambda: self._write(data, begins_line))
+
+    def _write(self, data: bytes, begins_line: bool) -> None:
+        rest = bytearray(data)
+
+        def write() -> None:
+            while rest:
+                if begins_line and len(rest) == len(data) and not ends_line(2):
+                    os.write(2, b"\n")
+                del rest[: os.write(2, rest)]
+
+        self._persist(write)
+        self._written += len(data)
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self.write("%d bytes of messages are lost: the log could not be written" % lost)
+
+    def _persist(self, write: "Callable[[], None]") -> None:
+        """Try again while a file system refuses, as copy_output.py does for the trainer."""
+        while True:
+            try:
+                return write()
+            except OSError as error:
+                if error.errno in background_io.FINAL or time.monotonic() > self._due:
+                    raise
+            time.sleep(background_io.PAUSE)
 
     def write_table(self, rows: "List[List[str]]") -> None:
         """Write the table of findings; the first row is its header."""
         widths = [max(TABLE_WIDTHS[column], *(len(row[column]) for row in rows)) for column in range(2)]
-        for row in rows:
-            cells = [row[0].ljust(widths[0]), row[1].ljust(widths[1]) + " ", " | ".join(row[2:])]
-            self.write_raw(printable(" ".join(cells)) + "\n")
+        lines = [
+            printable(" ".join([row[0].ljust(widths[0]), row[1].ljust(widths[1]) + " ", " | ".join(row[2:])]))
+            for row in rows
+        ]
+        self.write_raw("".join(line + "\n" for line in lines))
 
     def finish(self) -> None:
         """Wait until everything is written."""
-        self._writer.finish(FLUSH_SECONDS)
+        now = time.monotonic()
+        self._due = now + REFUSED_SECONDS
+        self._events.finish(FLUSH_SECONDS)
+        self._lines.finish(max(0.0, now + FLUSH_SECONDS - time.monotonic()))
 
 
 def event_line(name: str, fields: "Dict[str, Any]") -> str:
@@ -104,12 +149,31 @@ def log_line(started: float, text: str) -> str:
 
 
 def append(path: str, text: str) -> None:
-    """Append to a file in one write, so that lines of several processes do not mix."""
+    """Append lines to a file in one write, so that those of several processes do not mix."""
     descriptor = paths.own_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        os.write(descriptor, text.encode("utf-8", "surrogateescape"))
+        data = text.encode("utf-8", "surrogateescape")
+        if data and not ends_line(descriptor):
+            data = b"\n" + data
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
     finally:
         os.close(descriptor)
+
+
+def ends_line(descriptor: int) -> bool:
+    """Whether the last line of a file that is open for writing is complete: a trainer's may have no newline.
+
+    True where that is not known.
+    """
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return True
+        with open("/proc/self/fd/%d" % descriptor, "rb", 0) as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+    except OSError:  # e.g. an empty file
+        return True
 
 
 def write_stderr(data: bytes) -> None:
@@ -127,7 +191,6 @@ def counted(number: int, noun: str) -> str:
 
 def describe(error: Exception) -> "Tuple[str, str]":
     """(kind, message) of an unexpected error. Writes the traceback to the log, if it can be written."""
-    import errno
     import traceback
 
     try:

@@ -10,10 +10,9 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 
-from .. import heartbeat, inherited, job_log, loop, ray_logs, signals
+from .. import background_io, heartbeat, inherited, job_log, loop, ray_logs, signals
 from ..job_errors import Finished, JobError, Unfit
 from ..wire import codec
 from . import cuda, preflight, process_tree, reachability, setup, variables
@@ -447,13 +446,14 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
     process = ContainerProcess(folder, argv[0])
     context = process.context
     context.is_guarded = is_guarded
+    background_io.errors.write = lambda text: context.send({"type": "thread_error", "text": text})
     inherited.raise_soft_limits()
     os.umask(0o022)  # its children get the submitter's
     process_tree.lock_folder(folder)
     process_tree.adopt_orphans()
     path = os.path.join(folder, heartbeat.FILE)
     open(path, "w").close()
-    threading.Thread(target=send_heartbeats, args=(path,), daemon=True).start()
+    background_io.start("heartbeats", lambda: send_heartbeats(path))
     try:
         process.loop()
         context.send({"type": "tether_lost"})
@@ -491,8 +491,8 @@ def send_heartbeats(path: str) -> None:
             os.utime(path)
         except FileNotFoundError:  # the folder is being emptied
             return
-        except OSError:
-            pass
+        except Exception as error:
+            background_io.errors.report("heartbeats", error)
 
 
 def empty_folder(folder: str) -> None:

@@ -8,9 +8,8 @@ which then ends everything itself.
 import os
 import signal
 import sys
-import threading
 
-from .. import signals
+from .. import background_io, signals
 from . import process_tree
 
 TYPE_CHECKING = False
@@ -45,7 +44,7 @@ def main(argv: "List[str]") -> int:
 
         return container_process.run_container_process(argv, is_guarded=True)
     os.close(source)
-    threading.Thread(target=forward_input, args=[sink], daemon=True).start()
+    background_io.start("messages", lambda: forward_input(sink))
     status = os.waitpid(pid, 0)[1]
     process_tree.kill_descendants()
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

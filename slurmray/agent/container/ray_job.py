@@ -15,10 +15,9 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 
-from .. import signals
+from .. import background_io, signals
 from ..job_errors import JobError
 from . import variables
 from .ray import ports
@@ -50,7 +49,7 @@ class RayJob:
         self._position = 0  # in the log
         self._info: "Any" = None  # the job's state, as last received
         self._last_answer = time.monotonic()
-        threading.Thread(target=self._poll_info, daemon=True).start()
+        background_io.start("the state of Ray's job", self._poll_info)
 
     def follow(self) -> int:
         """Copy the log until the job ends; return the exit code."""
@@ -73,7 +72,7 @@ class RayJob:
             except ProcessLookupError:
                 pass
         else:
-            threading.Thread(target=self._stop, daemon=True).start()
+            background_io.start("the end of Ray's job", self._stop)
 
     def _stop(self) -> None:
         require_own_dashboard(self.dashboard)

@@ -6,9 +6,8 @@ NCCL listen on these. Where they are closed between nodes, Ray gets ready and ta
 
 import os
 import socket
-import threading
 
-from .. import hosts
+from .. import background_io, hosts
 from .ray import node_address
 
 TYPE_CHECKING = False
@@ -38,9 +37,7 @@ def check_reachable(targets: "Sequence[Target]", context: "NodeContext") -> None
             worker = name if context.is_head else context.name
             context.finding("preflight", "connection", found, "a connection", fix, worker)
 
-    thread = threading.Thread(target=connect, daemon=True)
-    context.connection_checks.append(thread)
-    thread.start()
+    context.connection_checks.append(background_io.start("checks of connections", connect))
 
 
 def find_unreachable(targets: "Sequence[Target]", timeout: float = CONNECT_TIMEOUT) -> "List[Target]":
@@ -66,5 +63,5 @@ def accept_once(address: str, port: int) -> int:
             except OSError:  # timeout: the head node sends a finding
                 pass
 
-    threading.Thread(target=accept, daemon=True).start()
+    background_io.start("a connection of the head node", accept)
     return port

@@ -42,7 +42,8 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     inherited.raise_soft_limits()
     settings = script_parts.read_settings(text)
     log = job_log.JobLog(started)
-    files = background_io.CallQueue()  # for writes to the run directory
+    background_io.errors.write = log.write
+    files = background_io.CallQueue("the run directory")
     requests = Requests()
     turns = _catch_signals(requests)
     job: "Optional[Job]" = None
@@ -120,7 +121,7 @@ def _await_slurmctld(
 
 def _run_epilogue(argv: "List[str]", run_dir: str) -> None:
     """Run the site's commands, with heartbeats as in _await_slurmctld."""
-    files = background_io.CallQueue()
+    files = background_io.CallQueue("the run directory")
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     while process.poll() is None:
         files.submit(lambda: run_directory.write_heartbeat(run_dir))

@@ -14,11 +14,11 @@ import time
 READ_SIZE = 65536
 KEPT = 8 << 20  # bytes
 PAUSE = 0.2  # seconds between two tries to write
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EIO)
+FINAL = (errno.EBADF, errno.EPIPE)  # errno of a target that no later write can reach
 
 
 def copy(source: int, target: int) -> None:
-    """Copy until the source ends. OSError where the target cannot be written for another reason than FULL."""
+    """Copy until the source ends. OSError FINAL of the target."""
     waiting, lost = bytearray(), 0
     is_open, is_full, next_try = True, False, 0.0
     while is_open or waiting:
@@ -40,7 +40,7 @@ def copy(source: int, target: int) -> None:
                 continue
             is_full = False
         except OSError as error:
-            if error.errno not in FULL:
+            if error.errno in FINAL:
                 raise
             is_full, next_try = True, time.monotonic() + PAUSE
 

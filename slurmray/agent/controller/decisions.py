@@ -119,6 +119,7 @@ class Controller:
         self._gcs = ""  # `host:port`
         self._is_proxy_set = False
         self._phases: "Set[Tuple[str, str]]" = set()
+        self._thread_errors: "Set[str]" = set()  # their texts
         self._targets: "List[Tuple[str, str, List[int]]]" = []  # for the head node to connect to
         self._targets_due: "Optional[float]" = None
         self._figures: "Optional[BurnInFigures]" = None
@@ -152,6 +153,7 @@ class Controller:
             "signal": self._on_signal,
             "signalled": self._on_signalled,
             "tether_lost": self._on_tether_lost,
+            "thread_error": self._on_thread_error,
             "gone": self._on_gone,
         }
         self._ready_timeout = settings["timeouts"]["ready"] + READY_MARGIN
@@ -608,6 +610,11 @@ class Controller:
 
     def _on_tether_lost(self, node: str, _message: "messages.TetherLost", _now: float) -> None:
         self._fail(node, "ray", "the node's task was killed")
+
+    def _on_thread_error(self, node: str, message: "messages.ThreadError", _now: float) -> None:
+        if message["text"] not in self._thread_errors:  # many nodes send the same
+            self._thread_errors.add(message["text"])
+            self.log.write("%s: %s" % (node, message["text"]))
 
     def _on_gone(self, node: str, _message: "messages.Gone", _now: float) -> None:
         self.monitor.forget(node)

@@ -5,7 +5,6 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 
 from .. import background_io, command_runner, heartbeat, job_log, loader, paths, script_parts, signals
 from ..nodes import places
@@ -17,6 +16,7 @@ from .step import container_options, start_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import threading
     from typing import IO, Any, Dict, List, Optional
 
     from ..loop import Loop
@@ -34,6 +34,7 @@ SIGNAL_DELAY = 2.0  # seconds by which Slurm may signal the tasks before the bat
 CANCEL_INTERVAL = 0.5  # seconds between two looks for `slurmray cancel --now`
 SERVICE_WAIT = 2.0  # seconds for the steps of services to end after the others
 OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
+LOST_OUTPUT_WAIT = 2.0  # the same where the head node may be lost, or the trainer has not opened its output
 PROGRESS_INTERVAL = 10.0  # seconds between two looks at the job's log and the progress file
 CONNECT_TIMEOUT = 1.0  # seconds
 LOG_WAIT = 20.0  # seconds, for a log in the run directory
@@ -69,7 +70,7 @@ class JobRun(Actions):
         self._loop = turns
         self._steps: "List[Step]" = []
         self._files = files
-        self._questions = background_io.CallQueue()  # to slurmctld
+        self._questions = background_io.CallQueue("questions to slurmctld")
         self._readers: "List[subprocess.Popen[bytes]]" = []
         self._remote_readers: "List[subprocess.Popen[bytes]]" = []  # sruns, on a head node elsewhere
         self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
@@ -95,7 +96,7 @@ class JobRun(Actions):
         self._end_steps()
         srun_code = max(map(self._wait_for, self._steps))
         state = controller.state
-        self._end_output(state.trainer_code is None)
+        self._end_output(OUTPUT_WAIT if state.trainer_code is not None else LOST_OUTPUT_WAIT)
         if not (state.failure or self._requests.is_stopping) and state.trainer_code is None:
             # Slurm's SIGTERM may end all tasks before it reaches this process.
             self._loop.turn(SIGNAL_DELAY)
@@ -157,7 +158,7 @@ class JobRun(Actions):
 
     def _copy_errors(self, step: "Step", data: bytes) -> None:
         """Copy what srun prints to the log."""
-        self.log.write_raw(data.replace(NO_BINDING, b"").decode("utf-8", "surrogateescape"))
+        self.log.copy(data.replace(NO_BINDING, b""), not step.error_decoder.rest)
         for line in step.error_decoder.feed(data):
             self.controller.on_srun_error(line.decode("utf-8", "replace"), step.nodes)
 
@@ -223,17 +224,15 @@ class JobRun(Actions):
             if not self._loop.turn(0.1 if code is None else 0) and code is not None:
                 return code
 
-    def _end_output(self, is_lost: bool) -> None:
+    def _end_output(self, seconds: float) -> None:
         """Wait for the rest of the trainer's output: it is complete once the container has ended."""
         for reader in self._readers:
-            if is_lost:
-                reader.kill()
-            _end(reader, OUTPUT_WAIT)
+            _end(reader, seconds)
 
     def _show_log(self, name: str) -> None:
         path = os.path.join(self.job["run_dir"], "logs", name + ".log")
         lines: "List[str]" = []
-        background_io.call(lambda: lines.extend(paths.last_lines(path, LOG_LINES)), LOG_WAIT)
+        background_io.call("a node's log", lambda: lines.extend(paths.last_lines(path, LOG_LINES)), LOG_WAIT)
         if lines:
             self.log.write("last lines of %s:" % path)
             self.log.write_raw("".join(line + "\n" for line in lines))
@@ -289,8 +288,7 @@ class JobRun(Actions):
             self._answers.extend(answers)
 
         if not (self._asking and self._asking.is_alive()):
-            self._asking = threading.Thread(target=find, daemon=True)
-            self._asking.start()
+            self._asking = background_io.start("questions to hosts", find)
 
     def start_services(self, folder: str) -> None:
         if self.settings["container"]["runtimes"] == ["pyxis"]:

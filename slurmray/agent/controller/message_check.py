@@ -139,6 +139,7 @@ FIELDS: "Dict[str, Dict[str, Callable[[Any], bool]]]" = {
     "stop_requested": {},
     "signalled": {},
     "tether_lost": {},
+    "thread_error": {"text": _ANY},
     "gone": {},
 }
 

@@ -115,7 +115,7 @@ class Webhook:
         self._url = url
         self._notices = notices
         self._log = log
-        self._calls = background_io.CallQueue()
+        self._calls = background_io.CallQueue("notices")
         self._unsent: "List[Notice]" = []  # the first one may be on its way
         self._is_over = False
 
@@ -150,12 +150,14 @@ class Webhook:
             while len(self._unsent) > 1 and self._unsent[1]["event"] == "loss":
                 later = self._unsent.pop(1)
                 notice = dict(later, text=notice["text"] + "\n" + later["text"])
-        data = encode(notice)
-        why = post_in_time(self._url, data)
-        if why and not re.match("HTTP (?!429|5)", why):  # after the others it would fail again
-            time.sleep(RETRY_WAIT)
+        try:
+            data = encode(notice)
             why = post_in_time(self._url, data)
-        self._unsent.pop(0)
+            if why and not re.match("HTTP (?!429|5)", why):  # after the others it would fail again
+                time.sleep(RETRY_WAIT)
+                why = post_in_time(self._url, data)
+        finally:
+            self._unsent.pop(0)
         if why and not self._is_over:
             self._report(notice, why)
 
@@ -197,7 +199,7 @@ def open_webhook(
 def post_in_time(url: str, data: bytes) -> str:
     """Post data, as `post` does, and wait for at most ANSWER_WAIT, also for the address of the host."""
     results: "List[str]" = []
-    background_io.call(lambda: results.append(post(url, data)), ANSWER_WAIT)
+    background_io.call("a notice", lambda: results.append(post(url, data)), ANSWER_WAIT)
     return results[0] if results else "no answer within %d s" % ANSWER_WAIT
 
 

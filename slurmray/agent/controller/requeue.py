@@ -99,7 +99,7 @@ def requeue_if_wanted(
             open(path, "w", opener=paths.own_file).close()
             written.append(path)
 
-        background_io.call(write, FILE_WAIT)
+        background_io.call("the run directory", write, FILE_WAIT)
         if not written:
             log.write("cannot write to %s: the next attempt counts against requeue.max" % job["run_dir"])
     if state.requests.is_stopping:  # meanwhile

@@ -22,9 +22,16 @@ RESTART = re.compile(rb'"event": "restart", "restart": (\d{1,9})[,}]')  # in a t
 
 
 def write_heartbeat(run_dir: str) -> None:
-    """Change the file by which nodes that get no messages see that the controller runs."""
-    with open(os.path.join(run_dir, "heartbeat"), "w", opener=paths.own_file) as file:
-        file.write("%.1f\n" % time.monotonic())
+    """Change the file by which nodes that get no messages see that the controller runs.
+
+    In place, and its time, as neither needs space. Where a file system copies on write, only the second.
+    """
+    descriptor = paths.own_file(os.path.join(run_dir, "heartbeat"), os.O_WRONLY | os.O_CREAT)
+    with open(descriptor, "wb", 0) as file:
+        try:
+            file.write(b"%20.1f\n" % time.monotonic())
+        finally:
+            os.utime(descriptor)
 
 
 def write_usage(run_dir: str, nodes: "Dict[str, Dict[str, Any]]") -> None:
@@ -40,7 +47,8 @@ def write_metrics(run_dir: str, text: str) -> None:
     """Write the nodes' latest samples for Prometheus."""
     folder = os.path.join(run_dir, paths.METRICS)
     os.makedirs(folder, 0o755, exist_ok=True)
-    paths.replace(os.path.join(folder, "slurmray.prom"), text.encode())
+    # The name of a job may have bytes that are not UTF-8, which Prometheus requires.
+    paths.replace(os.path.join(folder, "slurmray.prom"), text.encode("utf-8", "replace"))
 
 
 def begin(job: "Job", settings: "Settings", log: "job_log.JobLog") -> None:

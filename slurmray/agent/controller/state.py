@@ -49,7 +49,7 @@ EXPECTED = {
 }
 FROM_HEAD = ("versions", "join", "joined", "ready", "attach", "dashboard", "trainer", "exit", "signal")
 # Messages that still have an effect while the step is being ended.
-WHILE_ENDING = ("started", "phase", "finding", "gone")
+WHILE_ENDING = ("started", "phase", "finding", "thread_error", "gone")
 
 
 class Requests:

@@ -5,9 +5,8 @@ This is the second thread of the process; mailbox.py has the first.
 
 import os
 import signal
-import threading
 
-from .. import heartbeat, inherited, job_errors, job_log, nodes, paths, script_parts, signals
+from .. import background_io, heartbeat, inherited, job_errors, job_log, nodes, paths, script_parts, signals
 from .agent_interface import NodeApi
 from .mailbox import Mailbox
 
@@ -32,6 +31,7 @@ def run_node(text: str, rest: bytes) -> int:
     """Run this node's task. text: the script. rest: bytes of messages read along with the script."""
     inherited.raise_soft_limits()
     node = NodeAgent(text, rest)
+    background_io.errors.write = lambda text: node.send({"type": "thread_error", "text": text})
     mail = node.mail
     if mail.run(node.work):
         from . import head_loss
@@ -209,19 +209,13 @@ class NodeAgent(NodeApi):
     def answer_about_gpus(self) -> None:
         """Send whether the node still has the job's GPUs, where it has counted them. Does not block."""
         if self.gpus:
-            threading.Thread(target=self._send_lost_gpus, daemon=True).start()
+            background_io.start("the check of GPUs", self._send_lost_gpus)
 
     def collect_evidence(self, number: int) -> None:
         """Write what this node shows of a stalled trainer, in a thread."""
         from . import evidence
 
-        def collect() -> None:
-            try:
-                evidence.collect(self, number)
-            except OSError as error:
-                self.phase("end", "%s: cannot write what it shows of the stall: %s" % (self.name, error))
-
-        threading.Thread(target=collect, daemon=True).start()
+        background_io.start("evidence of a stall", lambda: evidence.collect(self, number))
 
     def _send_lost_gpus(self) -> None:
         from .checks import gpus
@@ -289,9 +283,7 @@ class NodeAgent(NodeApi):
             except OSError as error:
                 self.phase("end", "%s: cannot keep Ray's logs: %s" % (self.name, error))
 
-        thread = threading.Thread(target=keep, daemon=True)
-        thread.start()
-        thread.join(LOGS_WAIT)
+        background_io.call("Ray's logs", keep, LOGS_WAIT)
 
     def _has_proxy(self) -> bool:
         names = ("http_proxy", "https_proxy", "all_proxy")

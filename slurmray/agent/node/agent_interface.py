@@ -197,7 +197,8 @@ class NodeApi:
     def log(self, text: str) -> None:
         """Write to the node's log."""
         if text:
-            job_log.write_stderr((text.rstrip("\n") + "\n").encode("utf-8", "surrogateescape"))
+            begin = "" if job_log.ends_line(2) else "\n"
+            job_log.write_stderr((begin + text.rstrip("\n") + "\n").encode("utf-8", "surrogateescape"))
 
     def wait(self, seconds: float) -> None:
         """Sleep, unless the job ends. Raises job_errors.Stopped."""

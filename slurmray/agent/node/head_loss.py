@@ -26,9 +26,9 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
     others = [node for node in [*job["nodes"], *job["spares"]] if node != head]
     message = "%s: no heartbeat from the head node %s for %d s. Has it lost power or its network?"
     message = message % (name, head, seconds)
-    line = job_log.log_line(job["started"], message)
+    line = job_log.log_line(job["started"], message).encode()
     # The file system may be one of the head node.
-    background_io.call(lambda: job_log.write_stderr(line.encode("utf-8", "surrogateescape")), FILE_WAIT)
+    background_io.call("the node's log", lambda: job_log.write_stderr(line), FILE_WAIT)
     if name not in others[:SUCCESSORS]:
         return
     heartbeats = _read_heartbeats(job)
@@ -47,7 +47,7 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
         return  # or this node cannot ask, as it is cut off
     if not heartbeats and does_head_answer():
         return  # the controller may run
-    background_io.call(lambda: _report(job, message), FILE_WAIT)
+    background_io.call("the job's log", lambda: _report(job, message), FILE_WAIT)
     if job["chances"] and _slurm(["scontrol", "requeue", "Incomplete", job["name_for_commands"]]).code == 0:
         return
     if _is_job_running(job):  # another node may have requeued it
@@ -61,7 +61,9 @@ def _read_heartbeats(job: "Job") -> "List[str]":
     a network file system may hang.
     """
     # Listing the folder makes a network file system look again.
-    argv = ["/bin/sh", "-c", 'ls "$1" >/dev/null && cat "$1/heartbeat"', "sh", job["run_dir"]]
+    # Its time is the latest one once it has been opened, and changes even where its content cannot.
+    script = 'cd "$1" && ls >/dev/null && cat heartbeat && stat -c %y heartbeat'
+    argv = ["/bin/sh", "-c", script, "sh", job["run_dir"]]
     first = command_runner.run(argv, os.environ, FILE_WAIT, is_logged=False)
     time.sleep(SUCCESSOR_WAIT)
     second = command_runner.run(argv, os.environ, FILE_WAIT, is_logged=False)

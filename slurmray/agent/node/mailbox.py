@@ -64,8 +64,7 @@ class Mailbox:
         work: the work of the node, for another thread.
         """
         self.send({"type": "started", "step": os.environ.get("SLURM_STEP_ID", "")})
-        worker = threading.Thread(target=work, daemon=True)
-        worker.start()
+        worker = background_io.start("the work of the node", work)
         if self._rest:
             self._receive(self._rest)
         self._loop.add(0, self._receive)
@@ -150,8 +149,7 @@ class Mailbox:
         while self._answers:
             self._monitor.host_answers(self._answers.pop(), now)
         if self.job and not (self._asking and self._asking.is_alive()):
-            self._asking = threading.Thread(target=self._ask_head, daemon=True)
-            self._asking.start()
+            self._asking = background_io.start("questions to the head node", self._ask_head)
         if self._monitor.lost(now):
             self._is_orphan = True
             self._stop()

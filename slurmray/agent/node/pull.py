@@ -13,10 +13,9 @@ containers.conf and those of Docker's daemon, or end jobs that can pull.
 """
 
 import re
-import threading
 import time
 
-from .. import hosts
+from .. import background_io, hosts
 from ..fixes import TRANSIENT, UNREACHABLE
 from . import image
 
@@ -91,7 +90,7 @@ class Watch:
             self._due = float("inf")
             host = self._names[0][0]
             self._node.phase("image", "%s: no answer from %s for %d s" % (self._what, host, QUIET))
-            threading.Thread(target=self._connect, daemon=True).start()
+            background_io.start("questions to a registry", self._connect)
         return bool(self.why)
 
     def _connect(self) -> None:

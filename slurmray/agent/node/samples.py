@@ -10,10 +10,9 @@ a stall's evidence look at them, too.
 
 import json
 import os
-import threading
 import time
 
-from .. import job_log, paths
+from .. import background_io, job_log, paths
 from . import gpu_samples
 from .runtimes import limits
 
@@ -69,7 +68,7 @@ class Sampler:
 
     def start(self) -> None:
         """Take samples until this process ends."""
-        threading.Thread(target=self._run, daemon=True).start()
+        background_io.start("samples", self._run)
 
     def take_latest(self) -> "Optional[messages.Use]":
         """The last sample in short; None if it has been taken."""
@@ -79,11 +78,14 @@ class Sampler:
     def _run(self) -> None:
         while not self._node.mail.is_stopped:
             begun = time.monotonic()
-            self.sample()
+            try:
+                self.sample()
+            except Exception as error:  # e.g. a full disk
+                background_io.errors.report("samples", error)
             time.sleep(max(0.0, begun + self._interval - time.monotonic()))
 
     def sample(self) -> None:
-        """Take a sample, and record it."""
+        """Take a sample, and record it. OSError."""
         gpus, error = self._read_gpus()
         use = _gpu_use(gpus)
         self._add_host_use(use)
@@ -98,14 +100,11 @@ class Sampler:
         states = [{name: gpu[name] for name in gpu_samples.STATES if name in gpu} for gpu in gpus]
         if states != self._states:
             self._states = sample["states"] = states
-        try:
-            self._file.add(sample)
-            if self._node.is_head and self._node.settings["ray"]["metrics"]:
-                from . import ray_targets
+        self._file.add(sample)
+        if self._node.is_head and self._node.settings["ray"]["metrics"]:
+            from . import ray_targets
 
-                ray_targets.copy(self._node)
-        except OSError:  # a full disk: the job goes on
-            pass
+            ray_targets.copy(self._node)
 
     def _add_processes(self, sample: "Dict[str, Any]", use: "messages.Use", gpus: "List[Gpu]") -> None:
         if self._node.gpus and time.monotonic() >= self._processes_due:
@@ -189,8 +188,9 @@ class SampleFile:
         self._count += 1
         if self._count % self._every and not any(name in sample for name in RARE):
             return
-        lines, self._waiting = [*self._waiting, sample], []
+        lines = [*self._waiting, sample]
         job_log.append(self._path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+        self._waiting = []
         if os.stat(self._path).st_size > MAX_SIZE:
             self._thin_out()
 

@@ -7,7 +7,6 @@ outside Ray's container print into the log itself.
 
 import os
 import select
-import threading
 
 from .. import background_io, paths
 from ..job_errors import JobError
@@ -37,8 +36,7 @@ class ServiceLogs:
             if is_here or (may_take_any_place and item["where"] != "head"):
                 self._open(node, item["name"])
         self._over, self._waker = os.pipe()
-        self._thread = threading.Thread(target=self._copy, daemon=True)
-        self._thread.start()
+        self._thread = background_io.start("logs of services", self._copy)
 
     def _open(self, node: "NodeApi", service: str) -> None:
         fifo = os.path.join(node.inside, paths.SERVICE_FIFO + service)
@@ -63,10 +61,9 @@ class ServiceLogs:
             ready, _, _ = select.select([self._over, *self._logs], [], [])
             for fifo in ready:
                 if fifo != self._over:
-                    data = os.read(fifo, READ_SIZE)
                     try:
-                        background_io.write_all(self._logs[fifo], data)
-                    except OSError:  # a full disk: the service goes on
-                        pass
+                        background_io.write_all(self._logs[fifo], os.read(fifo, READ_SIZE))
+                    except Exception as error:  # e.g. a full disk: the services go on
+                        background_io.errors.report("logs of services", error)
             if ready == [self._over]:
                 return

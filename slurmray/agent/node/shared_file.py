@@ -11,7 +11,7 @@ import os
 import tempfile
 import threading
 
-from .. import job_log, paths, trusted_folder
+from .. import background_io, job_log, paths, trusted_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def obtain(node: "NodeApi", path: str, what: str, make: "Callable[[str], bool]")
         return True
     part = "%s.%s" % (path, node.name)
     is_over = threading.Event()
-    threading.Thread(target=_renew, args=(claim, is_over), daemon=True).start()
+    background_io.start("a claim", lambda: _renew(claim, is_over))
     is_made = None
     try:
         _remove(part)  # of an earlier attempt; Podman does not overwrite files
@@ -86,8 +86,10 @@ def _renew(claim: str, is_over: threading.Event) -> None:
     while not is_over.wait(RENEWAL):
         try:
             os.utime(claim)
-        except OSError:  # another node has taken over
+        except FileNotFoundError:  # another node has taken over
             return
+        except Exception as error:
+            background_io.errors.report("a claim", error)
 
 
 def _write(claim: str, text: str, flags: int) -> bool:

@@ -223,6 +223,12 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
 
         type: Literal["tether_lost"]
 
+    class ThreadError(TypedDict):
+        """An error in a thread of this node, which goes on."""
+
+        type: Literal["thread_error"]
+        text: str  # of background_io.Errors
+
     class Gone(TypedDict):
         """The node has cleaned up."""
 
@@ -392,6 +398,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         StopRequested,
         Signalled,
         TetherLost,
+        ThreadError,
         Gone,
     ]
     ToNodes = Union[

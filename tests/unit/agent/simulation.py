@@ -36,8 +36,8 @@ class RecordedLog(JobLog):
     def write(self, text: str) -> None:
         self.lines.append(text)
 
-    def write_raw(self, text: str) -> None:
-        self.lines.append(text.rstrip("\n"))
+    def copy(self, data: bytes, _begins_line: bool) -> None:
+        self.lines += data.decode().rstrip("\n").split("\n")
 
 
 class Cluster(Actions):

@@ -2,15 +2,60 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
-from slurmray.agent.heartbeat import ANSWER_WAIT, Clock, Monitor, Timer
+import pytest
+
+from slurmray.agent.heartbeat import ANSWER_WAIT, INTERVAL, Clock, Monitor, Timer
 
 
 def test_clock_stops_while_the_job_is_suspended() -> None:
     times = iter([100.0, 101.0, 105.0, 905.0, 906.0])
     clock = Clock(lambda: next(times))
-    assert [clock.now() for _ in range(4)] == [1.0, 5.0, 5.0, 6.0]
+    assert [clock.now() for _ in range(4)] == [1.0, 5.0, 5.0 + INTERVAL, 6.0 + INTERVAL]
+
+
+@pytest.mark.parametrize("pause", [11, 60, 3000])
+def test_a_process_that_is_often_stopped(pause: int) -> None:
+    """It sends a heartbeat after each pause, blames no node whose messages it then reads, and others it does.
+
+    As on a host that swaps, or in a cgroup that is frozen again and again.
+    """
+    time = 0
+    clock, sender, monitor = Clock(lambda: float(time)), Timer(), Monitor(25)
+    monitor.record("silent", clock.now())
+    sent, lost = 0, []
+    for _ in range(20):
+        time += pause
+        monitor.record("healthy", clock.now())
+        sent += sender.is_due(clock.now())
+        lost += monitor.lost(clock.now())
+        time += 1
+    assert sent == 20
+    assert {*lost} == {"silent"}
+
+
+def test_two_threads_that_look_after_a_pause() -> None:
+    """The pause counts once: a clock that goes back would send no heartbeat for that long."""
+    threads: list[threading.Thread] = []
+    times: list[float] = []
+
+    class AfterPause(float):
+        """While one thread finds out how long the pause was, the other one looks."""
+
+        def __sub__(self, other: float) -> float:
+            if not threads:
+                threads.append(threading.Thread(target=lambda: times.append(clock.now())))
+                threads[0].start()
+                threads[0].join(0.2)
+            return float(self).__sub__(other)
+
+    reads = iter([0.0, AfterPause(900.0), AfterPause(900.0)])
+    clock = Clock(lambda: next(reads))
+    times.append(clock.now())
+    threads[0].join()
+    assert times == [INTERVAL, INTERVAL]
 
 
 def test_a_heartbeat_is_due_every_five_seconds() -> None:

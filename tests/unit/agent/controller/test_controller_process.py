@@ -12,15 +12,15 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from slurmray.agent import loader
+from slurmray.agent import background_io, loader
 from slurmray.agent import script_parts as parts
 from slurmray.agent.background_io import CallQueue
 from slurmray.agent.controller import run_directory, step
-from slurmray.agent.controller.job_run import JobRun
+from slurmray.agent.controller.job_run import LOST_OUTPUT_WAIT, JobRun
 from slurmray.agent.controller.state import Requests
 from slurmray.agent.job_log import event_line
 from slurmray.agent.loop import Loop
@@ -531,7 +531,7 @@ def test_settings_of_a_start_on_fewer_nodes() -> None:
     spec = {"slurm": {"nodes": 3}, "on_node_loss": "restart", "restart": {"min_nodes": 1}}
     text = render_script(make_plan(JobSpec.model_validate(spec)))
     job: Any = {"nodes": ["node2", "node3"], "spares": [], "spares_of_groups": [0], "run_dir": "/r"}
-    run = JobRun(text, job, [], RecordedLog(), CallQueue(), Requests(), Loop(print))
+    run = JobRun(text, job, [], RecordedLog(), CallQueue("the run directory"), Requests(), Loop(print))
     assert run.controller.settings["ray"]["nodes"] == 2
 
 
@@ -584,7 +584,9 @@ def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.Monkey
         "run_dir": "/nowhere",
     }
     component: Any = SimpleNamespace(record="")
-    run = JobRun(text, job, [component], RecordedLog(), CallQueue(), Requests(), Loop(print))
+    run = JobRun(
+        text, job, [component], RecordedLog(), CallQueue("the run directory"), Requests(), Loop(print)
+    )
     seen: list[int] = []
     monkeypatch.setattr(run.controller, "on_output_step_over", lambda code, _now: seen.append(code))
     monkeypatch.setattr(run.controller, "tick", lambda _now: None)
@@ -595,12 +597,87 @@ def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.Monkey
     assert seen[:1] == [1]
 
 
+def make_run(files: CallQueue, **job: Any) -> JobRun:
+    text = render_script(make_plan(JobSpec.model_validate({"ray": {"metrics": True}})))
+    job = {"nodes": ["node1"], "spares": [], "spares_of_groups": [0], "batch_host": "node1", **job}
+    component: Any = SimpleNamespace(record="")
+    return JobRun(text, cast(Any, job), [component], RecordedLog(), files, Requests(), Loop(print))
+
+
+def test_writes_after_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it raises: the same thread writes heartbeats, and reads what `cancel --now` has written."""
+    said: list[str] = []
+    monkeypatch.setattr(background_io.errors, "write", said.append)
+    monkeypatch.setattr(background_io.errors, "_known", set())
+
+    def write_metrics(*_: object) -> None:
+        raise UnicodeEncodeError("utf-8", "caf\udce9", 3, 4, "surrogates not allowed")
+
+    monkeypatch.setattr(run_directory, "write_metrics", write_metrics)
+    files = CallQueue("the run directory")
+    run = make_run(files, id="7", name="caf\udce9", run_dir=str(tmp_path))
+    for _ in range(2):
+        run.write_usage({"node1": {"gpu": 97}})
+    run.write_heartbeat_file()
+    (tmp_path / "cancel-now").write_text("now\n")
+    files.submit(run._read_cancel)
+    files.finish(HANG)
+    assert (tmp_path / "heartbeat").exists()
+    assert (tmp_path / "usage.json").exists()
+    assert run._requests.is_grace_over
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_output_of_a_trainer_without_an_exit_code(tmp_path: Path, is_stopped: bool) -> None:
+    """Its last lines are copied, also by a process that was not scheduled, but not waited for for ever."""
+    (tmp_path / "inside").mkdir()
+    for name in ("out", "err"):
+        os.mkfifo(tmp_path / "inside" / name)
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    run = make_run(CallQueue("the run directory"), run_dir=str(tmp_path))
+    saved = os.dup(1)
+    os.dup2(log, 1)
+    try:
+        run.read_trainer_output(str(tmp_path))
+    finally:
+        os.dup2(saved, 1)
+    (tmp_path / "inside/err").open("wb").close()
+    with (tmp_path / "inside/out").open("wb") as out:  # once it is read
+        pid = run._readers[0].pid
+        os.kill(pid, signal.SIGSTOP)
+        out.write(b"Traceback (most recent call last):\n" * 1000)
+    if not is_stopped:
+        threading.Timer(0.5, os.kill, [pid, signal.SIGCONT]).start()
+    begin = time.monotonic()
+    run._end_output(LOST_OUTPUT_WAIT)
+    assert time.monotonic() - begin < HANG
+    for reader in run._readers:
+        reader.wait(HANG)
+    assert (tmp_path / "log").stat().st_size == (0 if is_stopped else 35000)
+
+
+@pytest.mark.parametrize("stream", ["out", "err"])
+def test_a_trainer_whose_last_line_has_no_newline(tmp_path: Path, stream: str) -> None:
+    job = Job(tmp_path, "waits")
+    srun = tmp_path / "bin/srun"
+    text = srun.read_text().replace("receive(sys.argv[-1])", "0")
+    for name, word in (("out", "trained"), ("err", "warned")):
+        text = text.replace(
+            f'{name}.write("{word}\\n")', f'{name}.write("no newline")' if name == stream else "0"
+        )
+    srun.write_text(text)
+    assert job.wait()[0] == 5
+    assert "\nno newline\n" in job.log()
+    assert job.log().splitlines()[-1].startswith("[slurmray ")
+
+
 def test_a_log_whose_file_system_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size is read in a thread: the controller goes on, and sends heartbeats."""
     text = render_script(make_plan(JobSpec()))
     job: Any = {"nodes": ["node1"], "spares": [], "spares_of_groups": [0], "batch_host": "", "run_dir": "/"}
     component: Any = SimpleNamespace(record="")
-    files, is_back, sizes = CallQueue(), threading.Event(), []
+    files, is_back, sizes = CallQueue("the run directory"), threading.Event(), []
     run = JobRun(text, job, [component], RecordedLog(), files, Requests(), Loop(print))
     monkeypatch.setattr(run.controller, "tick", lambda _now: None)
     monkeypatch.setattr(run.controller.stall, "on_output", lambda size, _now: sizes.append(size))

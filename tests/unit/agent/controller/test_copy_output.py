@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +15,6 @@ from slurmray.agent.controller import copy_output
 
 HANG = 30  # seconds
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with 1 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 @needs_root
@@ -53,3 +43,41 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path, disk: Path, kept: int, 
         assert content == "y" * 100000 + lost + "\nthe end\n"
     else:
         assert content == "y" * 500000 + "\nthe end\n"
+
+
+def start(folder: Path, target: int) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start the reader; return it and the FIFO from which it reads."""
+    fifo = folder / "fifo"
+    os.mkfifo(fifo)
+    program = Path(copy_output.__file__).read_text()
+    argv = [sys.executable, "-I", "-S", "-c", program, str(fifo)]
+    return subprocess.Popen(argv, stdout=target, stderr=subprocess.DEVNULL), fifo
+
+
+def test_a_log_that_answers_with_another_error(tmp_path: Path) -> None:
+    """EFBIG, by a limit; so it is with ESTALE of a network file system. The trainer gets no EPIPE."""
+    log = tmp_path / "log"
+    with log.open("ab") as file:
+        reader, fifo = start(tmp_path, file.fileno())
+    resource.prlimit(reader.pid, resource.RLIMIT_FSIZE, (6, resource.RLIM_INFINITY))
+    with fifo.open("wb", buffering=0) as trainer:
+        trainer.write(b"step 1\nstep 2\n")
+        deadline = time.monotonic() + HANG
+        while log.read_bytes() != b"step 1":
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        trainer.write(b"step 3\n" * 20000)  # more than the pipe has room for
+        resource.prlimit(reader.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    assert reader.wait(HANG) == 0
+    assert log.read_bytes() == b"step 1\nstep 2\n" + b"step 3\n" * 20000
+
+
+def test_a_log_that_nobody_reads_any_more(tmp_path: Path) -> None:
+    """A pipe without a reader: what the trainer prints has no place any more, as without slurmray."""
+    source, target = os.pipe()
+    reader, fifo = start(tmp_path, target)
+    for descriptor in (source, target):
+        os.close(descriptor)
+    with fifo.open("wb", buffering=0) as trainer:
+        trainer.write(b"step 1\n")
+        assert reader.wait(HANG) != 0

@@ -529,6 +529,25 @@ def test_no_wait_for_nodes_that_have_passed_their_checks() -> None:
     assert "start_ray" not in cluster.types()
 
 
+def test_errors_in_threads_of_nodes() -> None:
+    """Many nodes may have the same one, e.g. where the disk of the run directory is full. The job goes on."""
+    cluster = Cluster()
+    cluster.train()
+    before = len(cluster.log.lines)
+    for node in ("node3", "node1", "node3"):
+        for text in ("for samples: OSError: No space left on device", "for a claim: KeyError: 'x'"):
+            cluster.receive(node, "thread_error", text="error in the thread " + text)
+    assert not cluster.wait(30)
+    cluster.receive("node1", "exit", code=0)
+    cluster.controller.begin_end()
+    cluster.receive("node2", "thread_error", text="late")
+    assert [line for line in cluster.log.lines[before:] if "error" in line or "late" in line] == [
+        "node3: error in the thread for samples: OSError: No space left on device",
+        "node3: error in the thread for a claim: KeyError: 'x'",
+        "node2: late",
+    ]
+
+
 def test_equal_findings_are_one_row() -> None:
     cluster = Cluster(nodes=3)
     row = {"kind": "warn", "check": "/dev/shm", "found": "64 MB", "wanted": "1024 MB", "fix": "more"}

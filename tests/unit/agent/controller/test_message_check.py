@@ -123,6 +123,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "stop_requested": {},
     "signalled": {},
     "tether_lost": {},
+    "thread_error": {"text": "x"},
     "gone": {},
 }
 

@@ -11,10 +11,11 @@ import threading
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from slurmray.agent import background_io
 from slurmray.agent.controller import notices
 from slurmray.agent.controller.notices import Notices, Webhook, encode, explain, post
 from slurmray.events import EVENTS
@@ -379,6 +380,24 @@ def test_what_is_lost_together_is_one_notice(receiver: Receiver) -> None:
     ]
     assert last["event"] == "end"
     assert log.lines == []
+
+
+def test_a_notice_that_cannot_be_made(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one is posted all the same."""
+    monkeypatch.setattr(background_io.errors, "write", lambda _: None)
+    encoded: list[str] = []
+
+    def fail_once(notice: dict[str, Any]) -> bytes:
+        encoded.append(notice["event"])
+        return encode(notice) if len(encoded) > 1 else b"" + cast(bytes, notice)
+
+    monkeypatch.setattr(notices, "encode", fail_once)
+    webhook = Webhook(receiver.url, Notices(ALL, "7", "verl"), RecordedLog())
+    for event in ("start", "trainer"):
+        webhook.on_event(event, example(event))
+    webhook.finish(example("end"))
+    assert encoded == ["start", "end"]
+    assert [data["event"] for _, _, data in receiver.received] == ["end"]
 
 
 def test_a_proxy(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import json
 import os
+import re
 import shutil
 import stat
 import struct
@@ -13,16 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from slurmray.agent import job_log
-from slurmray.agent.controller import run_directory
+from slurmray.agent.controller import metrics, run_directory
 from slurmray.agent.job_errors import JobError
+from slurmray.agent.node import head_loss
 from tests.unit.agent.containers import job, settings
 
 BOB, ALICE = 65530, 65531  # users without names
@@ -487,3 +490,70 @@ def test_variables_of_the_progress_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 def new_job(submit: Path, attempt: int) -> Any:
     return job(run_dir=f"{submit}/slurmray-runs/7-{attempt}", attempt=attempt)
+
+
+def seen_alive(folder: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[], object]) -> bool:
+    """Whether a worker sees that the controller runs. write: what that does between two looks."""
+    monkeypatch.setattr(head_loss, "time", SimpleNamespace(sleep=lambda _: write()))
+    job: Any = {"run_dir": str(folder)}
+    first, second = head_loss._read_heartbeats(job)
+    return first != second
+
+
+@needs_root
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_heartbeat_on_a_full_disk(disk: Path, is_new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """is_new: the disk was full before the first one."""
+    (disk / "heartbeat").touch()
+    if not is_new:
+        run_directory.write_heartbeat(str(disk))
+    with suppress(OSError), (disk / "other").open("wb", 0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+    def write() -> None:
+        with suppress(OSError):
+            run_directory.write_heartbeat(str(disk))
+
+    assert seen_alive(disk, monkeypatch, write)
+    assert not seen_alive(disk, monkeypatch, lambda: None), "the controller has ended"
+
+
+def test_a_heartbeat_that_a_quota_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of what was written before, as where a file system copies on write: here by a limit."""
+    run_directory.write_heartbeat(str(tmp_path))
+    program = f"""
+import resource
+from slurmray.agent.controller import run_directory
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+run_directory.write_heartbeat({str(tmp_path)!r})
+"""
+    codes: list[int] = []
+
+    def write() -> None:
+        argv = [sys.executable, "-c", program]
+        codes.append(subprocess.run(argv, check=False, stderr=subprocess.DEVNULL).returncode)
+
+    assert seen_alive(tmp_path, monkeypatch, write)
+    assert codes == [1], "the limit refuses it, or the test proves nothing"
+
+
+def test_two_heartbeats_have_the_same_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader never sees a part of one, or an empty file."""
+    sizes = set()
+    for now in (0.0, 9.96, 123456.7, 1e12):
+        monkeypatch.setattr(run_directory, "time", SimpleNamespace(monotonic=lambda now=now: now))
+        run_directory.write_heartbeat(str(tmp_path))
+        sizes.add((tmp_path / "heartbeat").stat().st_size)
+    assert len(sizes) == 1
+
+
+@pytest.mark.attack("a job's name that is not UTF-8")
+@pytest.mark.parametrize("name", ["caf\udce9", "\udcff\udcfe", "\ud83d"])
+def test_metrics_of_a_job_whose_name_is_not_utf_8(name: str, tmp_path: Path) -> None:
+    """sbatch -J $'caf\\xe9'. Prometheus takes UTF-8 only."""
+    job: Any = {"id": "7", "name": name}
+    text = metrics.as_text({"node1": {"gpu": 97}}, job)
+    run_directory.write_metrics(str(tmp_path), text)
+    written = (tmp_path / "metrics/slurmray.prom").read_bytes().decode()
+    assert re.search(r'name="(caf)?\?+",node="node1"} 97\n', written), written

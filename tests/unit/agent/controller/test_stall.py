@@ -107,6 +107,138 @@ def test_a_node_that_sends_no_evidence() -> None:
     assert watch(cluster, 40, lambda _, __: IDLE), "reported again after 30 more minutes"
 
 
+def test_one_report_per_limit() -> None:
+    """The count begins again with each: no new evidence every 40 s."""
+    cluster = train()
+    for _ in range(2 * 70):
+        for node in cluster.nodes:
+            cluster.receive(node, "heartbeat", doing="", use=IDLE)
+        cluster.controller.stall.on_output(7, cluster.now)
+        assert not cluster.wait(30)
+    assert [stall["number"] for stall in stalls(cluster)] == [1, 2]
+    assert cluster.types().count("collect_evidence") == 2
+
+
+def test_one_report_per_limit_of_a_progress_file() -> None:
+    cluster = train(progress="steps.log")
+    for _ in range(6 * 70):
+        cluster.controller.stall.on_progress(7, cluster.now)
+        assert not cluster.wait(10)
+    assert len(stalls(cluster)) == 2
+
+
+def test_a_progress_file_that_changes_while_gpus_wait() -> None:
+    cluster = train(progress="steps.log")
+    for minute in range(45):
+        cluster.controller.stall.on_progress(minute // 20, cluster.now)
+        assert not watch(cluster, 1, lambda *_: IDLE)
+
+
+def test_gpus_that_wait_again_after_work() -> None:
+    """With another power than the first time."""
+    cluster = train()
+    assert not watch(cluster, 20, lambda *_: WAITING)
+    assert not watch(cluster, 1, lambda *_: WORKING)
+    assert not watch(cluster, 29, lambda *_: {**WAITING, "power": 240})
+    assert watch(cluster, 3, lambda *_: {**WAITING, "power": 240})
+
+
+def test_gpus_whose_power_drifts() -> None:
+    """Each sample differs little from the one before, and the last from the first one by much."""
+    cluster = train()
+    assert not watch(cluster, 70, lambda _, now: {**WAITING, "power": 152 + int(now // 60)})
+
+
+@pytest.mark.parametrize(("change", "is_steady"), [(15, True), (16, False), (-15, True), (-16, False)])
+def test_the_power_of_gpus_that_wait(change: int, is_steady: bool) -> None:
+    cluster = train()
+    uses = [WAITING, {**WAITING, "power": WAITING["power"] + change}]
+    assert watch(cluster, 60, lambda _, now: uses[int(now) // 60 % 2]) is is_steady
+
+
+@pytest.mark.parametrize(
+    ("use", "is_still"),
+    [
+        ({**IDLE, "cores": 0.7}, True),
+        ({**IDLE, "cores": 0.8}, False),
+        ({**IDLE, "idle_gpus": 7}, False),
+        ({**PARTLY, "idle_gpus": 5}, False),
+        ({"gpus": 1, "idle_gpus": 1}, True),
+        ({"gpus": 0, "idle_gpus": 0, "waiting_gpus": 0}, False),
+    ],
+)
+def test_what_a_sample_shows(use: dict[str, Any], is_still: bool) -> None:
+    assert watch(train(), 60, lambda *_: use) is is_still
+
+
+def test_a_node_that_was_left_out() -> None:
+    """Its last sample is no sign of a stall, and it is not named."""
+    cluster = train(on_node_loss="continue")
+    for node in cluster.nodes:
+        cluster.receive(node, "heartbeat", doing="", use=IDLE)
+    cluster.controller.stall.forget("node3")
+    assert watch(cluster, 40, lambda node, _: IDLE if node != "node3" else {})
+    assert not cluster.wait(60)
+    assert stalls(cluster)[0]["text"] == "no output for 30 min; GPUs of node1, node2: idle"
+
+
+def test_one_node_of_several_that_sends_its_evidence_twice() -> None:
+    cluster = train()
+    assert watch(cluster, 40, lambda *_: IDLE)
+    for _ in range(3):
+        cluster.receive("node1", "stacks", number=1, rows=[], is_complete=True)
+    assert not cluster.wait(20)
+    assert not stalls(cluster), "two nodes are missing, and have 40 s"
+    assert not cluster.wait(30)
+    assert len(stalls(cluster)) == 1
+
+
+def test_evidence_of_an_earlier_stall() -> None:
+    cluster = train()
+    for number in (1, 2):
+        cluster.sent.clear()
+        assert watch(cluster, 40, lambda *_: IDLE)
+        row = ["rank 0", "wait (a.py:1)"]
+        cluster.receive("node1", "stacks", number=number, rows=[row], is_complete=False)
+        cluster.receive("node2", "stacks", number=1, rows=[["rank 1", "old (a.py:1)"]], is_complete=True)
+        assert not cluster.wait(60)
+    texts = [stall["text"].split("idle; ")[1] for stall in stalls(cluster)]
+    assert texts[1] == "rank 0 on node1 is in wait (a.py:1)"
+
+
+def test_a_limit_in_seconds() -> None:
+    cluster = Cluster(watch={"interval": 30, "stall": 59, "action": "report", "progress": ""})
+    cluster.train()
+    assert watch(cluster, 3, lambda *_: IDLE)
+    assert not cluster.wait(60)
+    assert stalls(cluster)[0]["text"].startswith("no output for 59 s; ")
+
+
+def test_output_that_no_file_shows() -> None:
+    """The job's log is none: samples alone decide."""
+    cluster = train()
+    for _ in range(2 * 29):
+        for node in cluster.nodes:
+            cluster.receive(node, "heartbeat", doing="", use=IDLE)
+        assert not cluster.wait(30)
+    assert "collect_evidence" not in cluster.types()
+    for _ in range(6):
+        cluster.receive("node1", "heartbeat", doing="", use=IDLE)
+        assert not cluster.wait(30)
+    assert "collect_evidence" in cluster.types()
+
+
+def test_a_restart_of_the_trainer_counts_from_its_start() -> None:
+    """Also with a progress file, which an earlier start has written."""
+    cluster = train(progress="steps.log")
+    cluster.now += 25 * MINUTE
+    cluster.controller.stall.on_progress(-1, cluster.now)
+    cluster.controller.stall.begin(cluster.now)
+    cluster.controller.stall.on_progress(-1, cluster.now + 29 * MINUTE)
+    assert not cluster.controller.stall.tick(3, cluster.now + 29 * MINUTE)
+    assert "collect_evidence" not in cluster.types()
+
+
 @pytest.mark.parametrize(
     ("use", "output"),
     [

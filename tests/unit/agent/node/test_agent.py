@@ -264,6 +264,27 @@ def test_samples_begin_an_interval_after_the_container(nodes: list[NodeProcess],
         time.sleep(0.1)
 
 
+def test_samples_that_cannot_be_written(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    """The controller hears of it, and later ones are written."""
+    node = start(nodes, tmp_path, watch={"interval": 5})
+    samples = node.run_dir / "logs/node1.samples.jsonl"
+    samples.mkdir()
+    node.send_job()
+    deadline = time.monotonic() + HANG
+    while not (errors := [message for message in node.messages if message["type"] == "thread_error"]):
+        assert time.monotonic() < deadline
+        node.send("heartbeat")
+        with contextlib.suppress(TimeoutError):
+            node.peer.next(0.1)
+    assert errors[0]["text"] == "error in the thread for samples: IsADirectoryError: Is a directory"
+    samples.rmdir()
+    while not samples.exists():
+        assert time.monotonic() < deadline, node.log()
+        node.send("heartbeat")
+        time.sleep(0.1)
+    assert '"columns"' in samples.read_text().splitlines()[0], "the header comes first all the same"
+
+
 def test_the_log_of_a_service(nodes: list[NodeProcess], tmp_path: Path) -> None:
     """Its output is complete, also what it prints at the end."""
     node = start(nodes, tmp_path, services=[{"name": "judge", "run": "true"}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent import background_io
 from slurmray.agent.node import gpu_samples, ray_targets, samples
 from slurmray.agent.node.runtimes import limits
 
@@ -167,8 +169,34 @@ def test_addresses_of_ray_s_metrics(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     targets.unlink()
     targets.symlink_to(tmp_path / "secret")
-    sampler.sample()
+    with pytest.raises(OSError, match="symbolic link"):
+        sampler.sample()
     assert copy.read_text() == "[1, 2, 3]"
+
+
+def test_samples_after_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it raises, e.g. as a driver's new version prints something else."""
+    said: list[str] = []
+    monkeypatch.setattr(background_io.errors, "write", said.append)
+    monkeypatch.setattr(background_io.errors, "_known", set())
+    node = make_node(tmp_path, "exit 1")
+    sampler = samples.Sampler(node, has_own_shm=True)
+    is_over = threading.Event()
+    answers: list[Any] = [KeyError("utilization"), ValueError("x"), KeyError("power"), ([], "")]
+
+    def read() -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        node.mail.is_stopped = True
+        is_over.set()
+        return answer
+
+    monkeypatch.setattr(sampler, "_read_gpus", read)
+    monkeypatch.setattr(sampler, "_interval", 0)
+    sampler.start()
+    assert is_over.wait(30)
+    assert [line.split(": ")[1] for line in said] == ["KeyError", "ValueError"]
 
 
 def test_a_node_without_gpus(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmray.agent import background_io
 from slurmray.agent.job_errors import JobError
 from slurmray.agent.node import service_logs
 from slurmray.agent.node.service_logs import ServiceLogs
@@ -63,8 +64,11 @@ def test_a_log_that_is_there_is_kept(tmp_path: Path) -> None:
     assert log(node, "one") == b"before\nafter\n"
 
 
-def test_a_full_disk_does_not_stop_a_service(tmp_path: Path) -> None:
+def test_a_full_disk_does_not_stop_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = make(tmp_path, "one", "two")
+    said: list[str] = []
+    monkeypatch.setattr(background_io.errors, "write", said.append)
+    monkeypatch.setattr(background_io.errors, "_known", set())
     logs = ServiceLogs(node)
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, next(iter(logs._logs.values())))
@@ -73,6 +77,7 @@ def test_a_full_disk_does_not_stop_a_service(tmp_path: Path) -> None:
     prints(node, "two", "echo fine")
     logs.finish(HANG)
     assert log(node, "two") == b"fine\n"
+    assert said == ["error in the thread for logs of services: OSError: No space left on device"]
 
 
 @pytest.mark.attack("files of the run directory", inputs=2)
