@@ -195,6 +195,12 @@ class Job:
 
     def job(self) -> dict[str, Any]:
         """Return the field `job` of the message to the nodes, with environment and script size of srun."""
+    def wait_for_event(self, name: str) -> None:
+        deadline = time.monotonic() + HANG
+        while name not in [event["event"] for event in self.events()]:
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+
         job: dict[str, Any] = json.loads((self.folder / "job.json").read_text())
         return job
 
@@ -357,6 +363,23 @@ def test_heartbeats_while_the_run_directory_stalls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("env", "code", "text"),
+@pytest.mark.parametrize("way", ["removed", "emptied"])
+def test_somebody_removes_the_events(tmp_path: Path, way: str) -> None:
+    """The file begins again with `start`, without which its readers know nothing about the job."""
+    job = Job(tmp_path, "waits", stop={"grace": 60})  # `grace` comes before `start`
+    srun = tmp_path / "bin/srun"
+    srun.write_text(srun.read_text().replace("sys.argv[-1]", repr("stop")))
+    job.wait_for("waits")
+    job.wait_for_event("trainer")
+    events = tmp_path / "slurmray-runs/7-0/events.jsonl"
+    first = next(event for event in job.events() if event["event"] == "start")
+    events.unlink() if way == "removed" else events.write_text("")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait()[0] == 5, job.log()
+    assert job.events()[0] == first
+    assert [event["event"] for event in job.events()] == ["start", "stop", "end"]
+
+
     [
         ({"SLURM_JOB_NUM_NODES": "2"}, 64, "the allocation has 2 nodes, the script is for 1"),
         ({"SLURM_CPUS_PER_TASK": "1"}, 64, "the allocation has 1 CPU, the script is for 2"),
