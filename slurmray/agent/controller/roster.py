@@ -3,6 +3,8 @@
 Without I/O. docs/guides/requeue.md describes it to users.
 """
 
+import re
+
 from .. import nodes
 from .host_list import and_names
 from .outcome import failure_of
@@ -36,7 +38,7 @@ class Roster:
             node: nodes.group_number(settings, rank, counts) for rank, node in enumerate(self._healthy)
         }
         self.allocated = len(self._healthy)  # nodes
-        self._last: "Tuple[str, float]" = ("", 0.0)  # why the trainer was started again, and when
+        self._last: "Tuple[Tuple[str, str], float]" = (("", ""), 0.0)  # see _find_cause; and when that was
         self._without_process: "List[str]" = []  # hosts that are up: better than none
         self.bad: "List[str]" = []  # nodes that were lost or failed, over all starts
         self.failed: "List[str]" = []  # nodes to blame for the end of the last start
@@ -46,11 +48,10 @@ class Roster:
     def restart(self, controller: "Controller", outcome: "Outcome", now: float) -> bool:
         """Whether Ray and trainer are started again, on what `nodes` and `spares` have from now on.
 
-        The outcome names it where spare nodes are all that is missing. now: time.monotonic() at the end of
-        the start before.
+        The outcome names it where spare nodes are all that is missing. now: seconds for which the job has run
+        at the end of the start before.
         """
-        state, limits = controller.state, self._settings["restart"]
-        reason = str(failure_of(state) or outcome.text)
+        state, limits, cause = controller.state, self._settings["restart"], _find_cause(controller, outcome)
         blamed, unhealthy = _list_unhealthy(controller)
         failed = dict.fromkeys([*blamed, *unhealthy])
         self.bad += [node for node in failed if node not in self.bad]
@@ -72,7 +73,7 @@ class Roster:
             outcome.text += "; " + TOO_FEW
         elif state.has_trained and self.restarts == limits["max"]:
             self.refusal = "restart.max is %d" % limits["max"]
-        elif state.has_trained and reason == last and now - then < limits["window"]:
+        elif state.has_trained and cause == last and now - then < limits["window"]:
             times = now - then, limits["window"]
             self.refusal = "the same has happened %d s after the last restart; restart.window is %d s" % times
         else:
@@ -80,7 +81,7 @@ class Roster:
             self._without_process = [node for node in self._without_process if node not in healthy]
             if state.has_trained:
                 self.restarts += 1
-                self._last = (reason, now)
+                self._last = (cause, now)
             return True
         return False
 
@@ -141,6 +142,16 @@ class Roster:
         label = "restart %d of %d" % counts if controller.state.has_trained else "start again"
         reason = failure_of(controller.state) or "the trainer exited with %d" % outcome.code
         return "%s: %s; %s" % (label, reason, where)
+
+
+def _find_cause(controller: "Controller", outcome: "Outcome") -> "Tuple[str, str]":
+    """Kind and description of what has ended a start: the same for other nodes, numbers and ids."""
+    failure = failure_of(controller.state)
+    if not failure:
+        return outcome.kind, outcome.text
+    words = re.split(r"[\s,:;]+", failure.text.partition(". ")[0])  # then comes what to do about it
+    named = [word for word in words if not (word in controller.nodes or re.search("[0-9]", word))]
+    return failure.kind, " ".join(named)
 
 
 def _list_unhealthy(controller: "Controller") -> "Tuple[List[str], List[str]]":

@@ -642,3 +642,67 @@ def test_a_node_that_fails_after_the_trainer_s_success() -> None:
     assert cluster.wait(1)
     assert cluster.end().text == "done: trainer exited with 0"
     assert not restarts(cluster, roster)
+
+
+LIMITS = {"max": 9, "window": 600, "exit_codes": [85], "grace": 5}
+KILLED = "the container process was killed (exit code 137, SIGKILL)"
+STOPPED = "the container process does not answer for 25 s. Has somebody stopped it?"
+LOST_GPU = "lost GPU-3f1a: nvidia-smi: no longer lists it"
+
+
+def lose(roster: Roster, node: str, kind: str, text: str, now: float) -> bool:
+    """Whether there is another start after the failure of a node while the trainer ran."""
+    cluster = Cluster(nodes=3, on_node_loss="restart", restart=LIMITS)
+    cluster.train()
+    cluster.controller._fail(node, kind, text)
+    assert cluster.wait(20)
+    return restarts(cluster, roster, now)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second", "is_same"),
+    [
+        ("ray", "ray start exited with 1. The node's log has", "ray start exited with 137. The log", True),
+        ("ray", KILLED, KILLED, True),
+        ("ray", STOPPED, KILLED, False),
+        ("node_lost", LOST_GPU, LOST_GPU.replace("GPU-3f1a", "GPU-7b22, GPU-90cc"), True),
+        ("node_lost", LOST_GPU, "Slurm has marked it down", False),
+        ("node_lost", "no heartbeat for 25 s. Has it", "no heartbeat for 30 s. Have they", True),
+        ("node_lost", "no way to node1, node2", "no way to node3", True),
+    ],
+)
+@pytest.mark.parametrize("other", ["node2", "node3"])
+def test_the_same_on_another_node(kind: str, first: str, second: str, is_same: bool, other: str) -> None:
+    """restart.window is about what has happened, not about the place or the numbers in it."""
+    _, roster = with_spares(3, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", kind, first, 1000)
+    assert lose(roster, other, kind, second, 1500) != is_same
+    text = "the same has happened 500 s after the last restart; restart.window is 600 s"
+    assert roster.refusal == (text if is_same else "")
+
+
+def test_the_same_text_of_another_kind() -> None:
+    _, roster = with_spares(3, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", "ray", "gone", 1000)
+    assert lose(roster, "node3", "node_lost", "gone", 1010)
+
+
+def test_a_stall_of_nodes_with_other_names() -> None:
+    """Names without a number, too."""
+    watch = {"interval": 30, "stall": 600, "action": "restart", "progress": ""}
+    roster = None
+    for nodes, follows in (("alpha", True), ("node2, node3", False)):
+        cluster = Cluster(nodes=3, head="alpha", restart=LIMITS, watch=watch)
+        cluster.check()
+        for kind, fields in (
+            ("versions", {"text": "Ray 2.60.0"}),
+            ("join", {"address": "10.0.0.1:6379"}),
+            ("ready", {}),
+            ("trainer", {"command": "python3 train.py"}),
+        ):
+            cluster.receive("alpha", kind, **fields)
+        cluster.controller._fail("", "stalled", f"no output for 10 min; GPUs of {nodes}: idle")
+        assert cluster.wait(20)
+        roster = roster or Roster(cluster.controller.settings, cluster.controller.job)
+        assert restarts(cluster, roster) == follows
+
