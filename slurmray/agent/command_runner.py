@@ -119,9 +119,14 @@ def _dismiss(guard: "IO[bytes]", process: "subprocess.Popen[bytes]") -> None:
         pass  # somebody killed it
 
 
-def run_slurm(argv: "List[str]", timeout: float, is_logged: bool = False) -> Result:
+def run_slurm(
+    argv: "List[str]",
+    timeout: float,
+    is_logged: bool = False,
+    is_interrupted: "Callable[[], bool]" = lambda: False,
+) -> Result:
     """Run a command of Slurm without the options that variables give it: see run."""
-    return run(argv, inherited.drop_command_options(os.environ), timeout, is_logged=is_logged)
+    return run(argv, inherited.drop_command_options(os.environ), timeout, is_interrupted, is_logged)
 
 
 def active_jobs(jobs: "Iterable[str]", run: "Callable[[List[str]], Result]") -> "Optional[Set[str]]":

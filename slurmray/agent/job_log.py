@@ -53,6 +53,7 @@ class JobLog:
         self.observer: "Optional[Callable[[str, Dict[str, Any]], None]]" = None  # gets each event
         self._path = ""
         self._early = ""  # events from before there is a run directory
+        self._start = ""  # the event, for a file that somebody has removed
         # Two queues: a log that is refused for ever, e.g. a removed one on NFS, keeps no event back.
         self._lines = background_io.CallQueue("the job's log")
         self._events = background_io.CallQueue("events.jsonl")
@@ -69,14 +70,17 @@ class JobLog:
         line = LINES[name].format(**fields)
         if line:
             self.write(line)
-        self._record(event_line(name, fields))
+        text = event_line(name, fields)
+        self._record(text)
+        if name == "start":
+            self._start = text
         if self.observer:
             self.observer(name, fields)
 
     def _record(self, text: str) -> None:
-        path = self._path
+        path, start = self._path, self._start
         if path:
-            self._events.submit(lambda: self._persist(lambda: append(path, text)))
+            self._events.submit(lambda: self._persist(lambda: append(path, text, start)))
         else:
             self._early += text
 
@@ -148,10 +152,14 @@ def log_line(started: float, text: str) -> str:
     return "[slurmray %5.1f s] %s\n" % (time.time() - started, printable(text))
 
 
-def append(path: str, text: str) -> None:
-    """Append lines to a file in one write, so that those of several processes do not mix."""
+def append(path: str, text: str, first: str = "") -> None:
+    """Append lines to a file in one write, so that those of several processes do not mix.
+
+    first: what comes before them in an empty file.
+    """
     descriptor = paths.own_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
+        text = text if os.fstat(descriptor).st_size else first + text
         data = text.encode("utf-8", "surrogateescape")
         if data and not ends_line(descriptor):
             data = b"\n" + data

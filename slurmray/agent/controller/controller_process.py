@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 import traceback
 
 from .. import (
@@ -53,11 +52,12 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
         parts = allocation.find_components(settings, nodes)
         job = allocation.make_job(settings, parts, started, log)
         run_directory.begin(job, settings, log)
-        healthy = roster.Roster(settings, job)
+        healthy, ran = roster.Roster(settings, job), 0.0
         while True:
             run = JobRun(text, job, parts, log, files, requests, turns)
             outcome = run.run()
-            if not healthy.restart(run.controller, outcome, time.monotonic()):
+            ran += run.clock.now()
+            if not healthy.restart(run.controller, outcome, ran):
                 break
             job = _next_start(job, healthy, run, outcome, log)
             _await_slurmctld(requests, turns, log, files, job["run_dir"])
@@ -108,9 +108,15 @@ def _await_slurmctld(
 
     Without heartbeats a worker that was cut off would end the job meanwhile.
     """
-    due, is_told = time.monotonic() + SLURMCTLD_WAIT, False
-    while command_runner.run_slurm(["scontrol", "ping"], 10).code and time.monotonic() < due:
-        if requests.is_end_requested:
+    clock, is_told = heartbeat.Clock(), False
+
+    def is_end_requested() -> bool:
+        clock.now()  # a ping may take as long as what it takes for a suspension
+        return requests.is_end_requested
+
+    ping = ["scontrol", "ping"]
+    while command_runner.run_slurm(ping, 10, is_interrupted=is_end_requested).code:
+        if requests.is_end_requested or clock.now() > SLURMCTLD_WAIT:
             return
         files.submit(lambda: run_directory.write_heartbeat(run_dir))
         if not is_told:

@@ -85,6 +85,10 @@ class JobRun(Actions):
     def run(self) -> "Outcome":
         """Start one task on every node, handle their messages, and end the step."""
         controller = self.controller
+        if self._requests.is_end_requested:  # before the first start, or while it waited for slurmctld
+            if self._requests.is_stopping:
+                self.log.event("stop")
+            return outcome_of(controller.state, self.settings, 0)
         self._steps = start_steps(self.text, self.job, self._parts)
         for step in self._steps:  # first: what srun prints explains the messages of tasks that it ends
             self._loop.add(step.errors, functools.partial(self._copy_errors, step))

@@ -3,9 +3,12 @@
 Without I/O. docs/guides/requeue.md describes it to users.
 """
 
+import re
+
 from .. import nodes
 from .host_list import and_names
 from .outcome import failure_of
+from .state import STARTED, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +39,9 @@ class Roster:
             node: nodes.group_number(settings, rank, counts) for rank, node in enumerate(self._healthy)
         }
         self.allocated = len(self._healthy)  # nodes
-        self._last: "Tuple[str, float]" = ("", 0.0)  # why the trainer was started again, and when
+        self._last: "Tuple[Tuple[str, str], float]" = (("", ""), 0.0)  # see _find_cause; and when that was
+        self._has_begun = False  # Slurm has started a task in this allocation
+        self._is_restart = False  # the next start counts as a restart
         self._without_process: "List[str]" = []  # hosts that are up: better than none
         self.bad: "List[str]" = []  # nodes that were lost or failed, over all starts
         self.failed: "List[str]" = []  # nodes to blame for the end of the last start
@@ -46,23 +51,28 @@ class Roster:
     def restart(self, controller: "Controller", outcome: "Outcome", now: float) -> bool:
         """Whether Ray and trainer are started again, on what `nodes` and `spares` have from now on.
 
-        The outcome names it where spare nodes are all that is missing. now: time.monotonic() at the end of
-        the start before.
+        The outcome names it where spare nodes are all that is missing. now: seconds for which the job has run
+        at the end of the start before.
         """
-        state, limits = controller.state, self._settings["restart"]
-        reason = str(failure_of(state) or outcome.text)
+        state, limits, cause = controller.state, self._settings["restart"], _find_cause(controller, outcome)
         blamed, unhealthy = _list_unhealthy(controller)
+        # slurmctld has ended again, or calls the nodes busy. The start before shows that it is no mistake.
+        is_by_srun = self._has_begun and _has_srun_failed(controller, blamed)
+        self._has_begun = self._has_begun or bool(state.count(STARTED))
+        blamed = [] if is_by_srun else blamed
         failed = dict.fromkeys([*blamed, *unhealthy])
         self.bad += [node for node in failed if node not in self.bad]
         left_out = [node.name for node in controller.nodes.values() if node.is_left_out]
         is_by_trainer = outcome.source == "trainer"
         self.failed = [] if is_by_trainer else [node for node in failed if node not in left_out]
-        if controller.requests.is_end_requested or not self._is_wanted(controller, outcome):
+        is_wanted = is_by_srun or self._is_wanted(controller, outcome)
+        if controller.requests.is_end_requested or not is_wanted:
             return False
         healthy = [node for node in self._healthy if node not in blamed and node not in unhealthy]
-        if not state.has_trained and len(healthy) == len(self._healthy):
+        self._is_restart = is_restart = state.has_trained or is_by_srun
+        if not is_restart and len(healthy) == len(self._healthy):
             return False  # no other node can help
-        self._without_process += _list_without_process(controller, blamed)
+        self._without_process += _list_without_process(controller)
         if self._find_lack(healthy, self._wanted):
             healthy += [node for node in self._without_process if node not in healthy]
         sizes = [sizes for sizes in self._possible if not self._find_lack(healthy, sizes)]
@@ -70,17 +80,17 @@ class Roster:
         if not sizes:
             self.refusal = self._find_lack(healthy, self._wanted)
             outcome.text += "; " + TOO_FEW
-        elif state.has_trained and self.restarts == limits["max"]:
+        elif is_restart and self.restarts == limits["max"]:
             self.refusal = "restart.max is %d" % limits["max"]
-        elif state.has_trained and reason == last and now - then < limits["window"]:
+        elif is_restart and cause == last and now - then < limits["window"]:
             times = now - then, limits["window"]
             self.refusal = "the same has happened %d s after the last restart; restart.window is %d s" % times
         else:
             self._healthy, self._sizes = healthy, max(sizes)
             self._without_process = [node for node in self._without_process if node not in healthy]
-            if state.has_trained:
+            if is_restart:
                 self.restarts += 1
-                self._last = (reason, now)
+                self._last = (cause, now)
             return True
         return False
 
@@ -138,26 +148,44 @@ class Roster:
             verb = "takes" if len(new) == 1 else "take"
             where = "%s %s the place of %s" % (and_names(new), verb, and_names(gone))
         counts = self.restarts, self._settings["restart"]["max"]
-        label = "restart %d of %d" % counts if controller.state.has_trained else "start again"
-        reason = failure_of(controller.state) or "the trainer exited with %d" % outcome.code
+        label = "restart %d of %d" % counts if self._is_restart else "start again"
+        own = outcome.text.rpartition(": ")[2]  # no node is to blame
+        reason = failure_of(controller.state) or ("the " + own if outcome.source == "trainer" else own)
         return "%s: %s; %s" % (label, reason, where)
+
+
+def _has_srun_failed(controller: "Controller", blamed: "List[str]") -> bool:
+    """Whether an srun has ended before any task of its nodes. blamed: as of _list_unhealthy."""
+    failure = failure_of(controller.state)
+    has_started = any(controller.nodes[node].progress != WAITING for node in blamed or controller.nodes)
+    return not has_started and (not failure or failure.kind == "ray")
+
+
+def _find_cause(controller: "Controller", outcome: "Outcome") -> "Tuple[str, str]":
+    """Kind and description of what has ended a start: the same for other nodes, numbers and ids."""
+    failure = failure_of(controller.state)
+    if not failure:
+        return outcome.kind, outcome.text
+    words = re.split(r"[\s,:;]+", failure.text.partition(". ")[0])  # then comes what to do about it
+    named = [word for word in words if not (word in controller.nodes or re.search("[0-9]", word))]
+    return failure.kind, " ".join(named)
 
 
 def _list_unhealthy(controller: "Controller") -> "Tuple[List[str], List[str]]":
     """The nodes that the failure of this start blames, and those that cannot take part again."""
     failure = failure_of(controller.state)
     late = [node for node, _ in controller.not_ready]
-    blamed = late or (failure.nodes if failure else [])
+    blamed = late or controller.state.blamed or (failure.nodes if failure else [])
     unhealthy = [node.name for node in controller.nodes.values() if node.is_left_out or not _is_up(node)]
     return blamed, unhealthy
 
 
-def _list_without_process(controller: "Controller", blamed: "List[str]") -> "List[str]":
-    """The nodes on which only container or Ray ended while the trainer ran. blamed: as of _list_unhealthy."""
-    failure, nodes = failure_of(controller.state), controller.nodes
+def _list_without_process(controller: "Controller") -> "List[str]":
+    """The nodes on which only container or Ray ended while the trainer ran."""
+    failures, nodes = [failure_of(controller.state), *controller.state.later], controller.nodes
     if not controller.state.has_trained:
         return []
-    ended = blamed if failure and failure.kind == "ray" else []
+    ended = [node for failure in failures if failure and failure.kind == "ray" for node in failure.nodes]
     left_out = [node.name for node in nodes.values() if node.is_left_out]
     return [name for name in dict.fromkeys([*ended, *left_out]) if _is_up(nodes[name])]
 

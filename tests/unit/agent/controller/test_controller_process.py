@@ -96,6 +96,8 @@ if receive("succeeded"):
 send("gone")
 """
 
+STOPPED = "stopped by Slurm: scancel, preemption or the time limit"
+
 # Of `scontrol show job`. Job 14 was submitted from within job 12_3, and belongs to no array.
 RECORD = (
     r"JobId=%s JobName=x\n   Requeue=1 Restarts=%d BatchFlag=1\n"
@@ -192,6 +194,12 @@ class Job:
     def wait_for_log(self, text: str) -> None:
         deadline = time.monotonic() + HANG
         while text not in self.log():
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+
+    def wait_for_event(self, name: str) -> None:
+        deadline = time.monotonic() + HANG
+        while name not in [event["event"] for event in self.events()]:
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.02)
 
@@ -355,6 +363,23 @@ def test_heartbeats_while_the_run_directory_stalls(tmp_path: Path) -> None:
     code, log = job.wait()
     os.close(reader)
     assert code == 5, log
+
+
+@pytest.mark.parametrize("way", ["removed", "emptied"])
+def test_somebody_removes_the_events(tmp_path: Path, way: str) -> None:
+    """The file begins again with `start`, without which its readers know nothing about the job."""
+    job = Job(tmp_path, "waits", stop={"grace": 60})  # `grace` comes before `start`
+    srun = tmp_path / "bin/srun"
+    srun.write_text(srun.read_text().replace("sys.argv[-1]", repr("stop")))
+    job.wait_for("waits")
+    job.wait_for_event("trainer")
+    events = tmp_path / "slurmray-runs/7-0/events.jsonl"
+    first = next(event for event in job.events() if event["event"] == "start")
+    events.unlink() if way == "removed" else events.write_text("")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait()[0] == 5, job.log()
+    assert job.events()[0] == first
+    assert [event["event"] for event in job.events()] == ["start", "stop", "end"]
 
 
 @pytest.mark.parametrize(
@@ -549,6 +574,40 @@ def test_a_restart_while_slurmctld_does_not_answer(tmp_path: Path) -> None:
     assert log.count("] slurmctld does not answer; the next start waits for it\n") == 1, log
     assert log.count("] trainer: ") == 2, log
     assert "heartbeat" in (tmp_path / "seen").read_text(), "or a worker that was cut off ends the job"
+
+
+@pytest.mark.parametrize(
+    ("number", "expected", "last"),
+    [
+        (signal.SIGTERM, 143, STOPPED),
+        (signal.SIGURG, 72, "the trainer had not started, or ended without an exit code"),
+    ],
+)
+def test_the_end_of_a_job_that_waits_for_slurmctld(
+    tmp_path: Path, number: signal.Signals, expected: int, last: str
+) -> None:
+    """At once, while a ping hangs, and without another step."""
+    answers = 'if [ "$1" = ping ]; then touch asked; exec sleep 1000; fi\n'
+    job = Job(tmp_path, "5", restart={"exit_codes": [5]}, answers=answers)
+    job.wait_for("asked")
+    (tmp_path / "job.json").unlink()
+    job.process.send_signal(number)
+    code, log = job.wait()
+    assert code == expected, log
+    assert log.splitlines()[-1].endswith(last), log
+    assert "the trainer gets" not in log, "none runs"
+    assert not (tmp_path / "job.json").exists(), "a step was started"
+
+
+def test_the_end_of_a_job_before_its_first_step(tmp_path: Path) -> None:
+    answers = 'if [ "$2" = config ]; then touch asked; until [ -e go ]; do sleep 0.1; done; fi\n'
+    job = Job(tmp_path, "5", answers=answers)
+    job.wait_for("asked")
+    job.process.send_signal(signal.SIGTERM)
+    (tmp_path / "go").touch()
+    code, log = job.wait()
+    assert (code, log.splitlines()[-1].partition("] ")[2]) == (143, STOPPED), log
+    assert not (tmp_path / "job.json").exists(), "a step was started"
 
 
 def test_tasks_are_in_slurm_s_order(monkeypatch: pytest.MonkeyPatch) -> None:

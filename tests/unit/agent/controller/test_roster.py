@@ -642,3 +642,261 @@ def test_a_node_that_fails_after_the_trainer_s_success() -> None:
     assert cluster.wait(1)
     assert cluster.end().text == "done: trainer exited with 0"
     assert not restarts(cluster, roster)
+
+
+LIMITS = {"max": 9, "window": 600, "exit_codes": [85], "grace": 5}
+KILLED = "the container process was killed (exit code 137, SIGKILL)"
+STOPPED = "the container process does not answer for 25 s. Has somebody stopped it?"
+LOST_GPU = "lost GPU-3f1a: nvidia-smi: no longer lists it"
+
+
+def lose(roster: Roster, node: str, kind: str, text: str, now: float) -> bool:
+    """Whether there is another start after the failure of a node while the trainer ran."""
+    cluster = Cluster(nodes=3, on_node_loss="restart", restart=LIMITS)
+    cluster.train()
+    cluster.controller._fail(node, kind, text)
+    assert cluster.wait(20)
+    return restarts(cluster, roster, now)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second", "is_same"),
+    [
+        ("ray", "ray start exited with 1. The node's log has", "ray start exited with 137. The log", True),
+        ("ray", KILLED, KILLED, True),
+        ("ray", STOPPED, KILLED, False),
+        ("node_lost", LOST_GPU, LOST_GPU.replace("GPU-3f1a", "GPU-7b22, GPU-90cc"), True),
+        ("node_lost", LOST_GPU, "Slurm has marked it down", False),
+        ("node_lost", "no heartbeat for 25 s. Has it", "no heartbeat for 30 s. Have they", True),
+        ("node_lost", "no way to node1, node2", "no way to node3", True),
+    ],
+)
+@pytest.mark.parametrize("other", ["node2", "node3"])
+def test_the_same_on_another_node(kind: str, first: str, second: str, is_same: bool, other: str) -> None:
+    """restart.window is about what has happened, not about the place or the numbers in it."""
+    _, roster = with_spares(3, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", kind, first, 1000)
+    assert lose(roster, other, kind, second, 1500) != is_same
+    text = "the same has happened 500 s after the last restart; restart.window is 600 s"
+    assert roster.refusal == (text if is_same else "")
+
+
+def test_the_same_text_of_another_kind() -> None:
+    _, roster = with_spares(3, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", "ray", "gone", 1000)
+    assert lose(roster, "node3", "node_lost", "gone", 1010)
+
+
+def test_a_stall_of_nodes_with_other_names() -> None:
+    """Names without a number, too."""
+    watch = {"interval": 30, "stall": 600, "action": "restart", "progress": ""}
+    roster = None
+    for nodes, follows in (("alpha", True), ("node2, node3", False)):
+        cluster = Cluster(nodes=3, head="alpha", restart=LIMITS, watch=watch)
+        cluster.check()
+        for kind, fields in (
+            ("versions", {"text": "Ray 2.60.0"}),
+            ("join", {"address": "10.0.0.1:6379"}),
+            ("ready", {}),
+            ("trainer", {"command": "python3 train.py"}),
+        ):
+            cluster.receive("alpha", kind, **fields)
+        cluster.controller._fail("", "stalled", f"no output for 10 min; GPUs of {nodes}: idle")
+        assert cluster.wait(20)
+        roster = roster or Roster(cluster.controller.settings, cluster.controller.job)
+        assert restarts(cluster, roster) == follows
+
+
+def fail_to_start(roster: Roster, now: float, *lines: str, count: int = 0) -> bool:
+    """Whether another start follows one of which Slurm has started `count` tasks, on the first nodes."""
+    cluster = Cluster(nodes=3, on_node_loss="restart", restart=LIMITS)
+    for node in cluster.nodes[:count]:
+        cluster.receive(node, "started", step="0")
+    for line in lines:
+        cluster.controller.on_srun_error(line, cluster.nodes)
+    cluster.controller.on_step_over(cluster.nodes, 0)
+    return roster.restart(cluster.controller, cluster.outcome(1), now)
+
+
+def test_srun_cannot_start_the_step_of_a_restart() -> None:
+    """Slurmctld is gone again, or calls the nodes busy. It counts as a restart, and happens once."""
+    _, roster = with_spares(0, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", "ray", KILLED, 1000)
+    before = roster.nodes
+    assert fail_to_start(roster, 1010)
+    assert (roster.nodes, roster.restarts, roster.failed) == (before, 2, [])
+    cluster = Cluster(nodes=3)
+    text = roster.describe(cluster.controller, cluster.outcome(1), before)
+    expected = "restart 2 of 9: the step ended unexpectedly; srun exited with 1; on the same nodes"
+    assert text == expected
+    assert not fail_to_start(roster, 1020)
+    assert roster.refusal.startswith("the same has happened 10 s after")
+    assert roster.bad == ["node2"]
+
+
+def test_srun_cannot_start_the_step_of_the_last_restart() -> None:
+    _, roster = with_spares(0, on_node_loss="restart", restart={**LIMITS, "max": 1})
+    assert lose(roster, "node2", "ray", KILLED, 1000)
+    assert not fail_to_start(roster, 1010)
+    assert roster.refusal == "restart.max is 1"
+
+
+def test_srun_cannot_start_the_first_step() -> None:
+    """It may be a mistake in the job spec."""
+    _, roster = with_spares(1, on_node_loss="restart", restart=LIMITS)
+    assert not fail_to_start(roster, 0)
+    assert not fail_to_start(roster, 10)
+
+
+def test_tasks_that_end_before_they_are_checked_are_no_failure_of_srun() -> None:
+    _, roster = with_spares(0, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", "ray", KILLED, 1000)
+    assert not fail_to_start(roster, 1010, count=1)
+
+
+def test_srun_cannot_start_a_task_of_a_restart_on_a_node() -> None:
+    """It names the node, and another one takes its place, without counting."""
+    _, roster = with_spares(1, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", "ray", KILLED, 1000)
+    assert roster.nodes == ["node1", "node3", "node4"]
+    line = "srun: error: Task launch for StepId=9.1 failed on node node3: Communication connection failure"
+    assert fail_to_start(roster, 1010, line)
+    assert (roster.nodes, roster.restarts) == (["node1", "node4", "node2"], 1)
+
+
+def test_srun_cannot_start_the_step_of_a_group() -> None:
+    """In a heterogeneous job each group has an srun. None of its nodes is to blame."""
+    groups = [{"name": "cpu", "nodes": 1, "spares": 0}, {"name": "gpu", "nodes": 2, "spares": 0}]
+    _, roster = with_spares(0, groups=groups, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", "ray", KILLED, 1000)
+    cluster = Cluster(nodes=3, groups=groups, on_node_loss="restart", restart=LIMITS)
+    cluster.receive("node1", "started", step="0")
+    cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
+    cluster.controller.on_step_over(["node2", "node3"], cluster.now)
+    assert cluster.wait(20)
+    assert restarts(cluster, roster, 1010)
+    assert (sorted(roster.nodes), roster.restarts) == (["node1", "node2", "node3"], 2)
+    assert roster.bad == ["node2"]
+
+
+def two_losses(*losses: tuple[str, str], **settings: Any) -> tuple[Cluster, Roster]:
+    """A trainer that runs until the losses of nodes, which come at once."""
+    cluster, roster = with_spares(2, on_node_loss="restart", restart={**LIMITS, "grace": 30}, **settings)
+    cluster.train()
+    for node, message in losses:
+        cluster.receive(node, "failed", kind="ray", message=message)
+    cluster.controller.tick(cluster.now)
+    return cluster, roster
+
+
+def failures(cluster: Cluster) -> list[tuple[list[str], int]]:
+    return [(fields["nodes"], fields["seconds"]) for name, fields in cluster.log.events if name == "failure"]
+
+
+@pytest.mark.parametrize("seconds", [0, 10])
+def test_a_second_loss_while_the_trainer_ends(seconds: int) -> None:
+    cluster, roster = two_losses(("node2", KILLED))
+    assert not cluster.wait(seconds)
+    cluster.receive("node2", "failed", kind="ray", message="its Ray, too")
+    cluster.receive("node3", "failed", kind="ray", message=STOPPED)
+    cluster.controller.tick(cluster.now)
+    assert failures(cluster) == [(["node2"], 30), (["node3"], 30 - seconds)]
+    assert f"node3: {STOPPED}; the trainer has {30 - seconds} s to end" in cluster.log.lines
+    assert not [line for line in cluster.log.lines if "its Ray, too" in line]
+    cluster.receive("node1", "exit", code=1)
+    assert cluster.wait(5)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5"]
+    assert (roster.failed, roster.bad) == (["node2", "node3"], ["node2", "node3"])
+
+
+def test_two_losses_at_once() -> None:
+    cluster, roster = two_losses(("node2", KILLED), ("node3", KILLED))
+    assert failures(cluster) == [(["node2"], 30), (["node3"], 30)]
+    assert cluster.wait(60)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5"]
+
+
+def test_many_losses_with_one_reason_are_one_line() -> None:
+    cluster = Cluster(nodes=9, spares=0, on_node_loss="restart", restart={**LIMITS, "grace": 30})
+    cluster.train()
+    for node in cluster.nodes[1:]:
+        cluster.receive(node, "failed", kind="ray", message=KILLED)
+    cluster.receive("node9", "failed", kind="ray", message=STOPPED)
+    cluster.controller.tick(cluster.now)
+    assert failures(cluster) == [(["node2"], 30), (cluster.nodes[2:], 30)]
+    roster = Roster(cluster.controller.settings, cluster.controller.job)
+    assert cluster.wait(60)
+    assert restarts(cluster, roster)
+    assert sorted(roster.nodes) == cluster.nodes, "only their processes have ended"
+
+
+def test_the_head_node_is_lost_while_the_trainer_ends() -> None:
+    """Nothing is left to wait for."""
+    cluster, roster = two_losses(("node2", KILLED))
+    cluster.receive("node1", "failed", kind="ray", message=KILLED)
+    assert cluster.wait(1)
+    assert f"node1: {KILLED}" in cluster.log.lines
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node3", "node4", "node5"]
+
+
+def test_a_second_loss_after_scancel() -> None:
+    cluster, roster = two_losses(("node2", KILLED))
+    cluster.controller.requests.is_stopping = True
+    cluster.receive("node3", "failed", kind="ray", message=KILLED)
+    assert not cluster.wait(1)
+    assert f"node3: {KILLED}" in cluster.log.lines
+    assert len(failures(cluster)) == 1
+    assert not restarts(cluster, roster)
+
+
+def test_srun_loses_a_second_node_while_the_trainer_ends() -> None:
+    cluster, roster = two_losses(("node2", KILLED))
+    line = "srun: error: Aborting, io error and missing step on node 2"
+    cluster.controller.on_srun_error(line, cluster.nodes)
+    cluster.controller.tick(cluster.now)
+    text = "its host closed the connection to srun. Has it rebooted?"
+    assert f"node3: {text}; the trainer has 30 s to end" in cluster.log.lines
+    cluster.controller.on_step_over(cluster.nodes, cluster.now)
+    assert cluster.wait(1)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5"]
+
+
+def test_two_nodes_without_one_of_their_gpus() -> None:
+    cluster, roster = with_spares(2, on_node_loss="restart")
+    cluster.train()
+    cluster.receive("node1", "exit", code=1)
+    cluster.receive_from_all("healthy")
+    for node in ("node2", "node3"):
+        cluster.receive(node, "gpus", lost=LOST_GPU)
+    assert cluster.wait(1)
+    assert f"node3: {LOST_GPU}" in cluster.log.lines
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5"]
+
+
+def test_a_second_loss_where_the_first_one_ends_the_job() -> None:
+    cluster = Cluster(nodes=3)
+    cluster.train()
+    for node in ("node2", "node3"):
+        cluster.receive(node, "failed", kind="ray", message=KILLED)
+    assert cluster.wait(1)
+    assert f"node3: {KILLED}" in cluster.log.lines
+    assert cluster.end().text.startswith(f"failed (71 node lost): node2: {KILLED}")
+
+
+def test_a_node_is_lost_while_others_still_check() -> None:
+    """After a finding of another one."""
+    cluster, roster = with_spares(2)
+    cluster.receive_from_all("started", step="0")
+    row = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
+    cluster.receive("node2", "finding", kind="preflight", **row)
+    cluster.controller.on_srun_error("srun: error: Node failure on node3", cluster.nodes)
+    assert not cluster.wait(1)
+    assert "node3: Slurm has marked it down" in cluster.log.lines
+    assert cluster.wait(20)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5"]
