@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmray.agent.combinations import combination
 from slurmray.agent.container.head import dashboard_host
+from slurmray.agent.job_record import read_array_task
 from slurmray.agent.paths import CANCEL_NOW, SAMPLES, USAGE
 from slurmray.agent.script_parts import read_settings
 from slurmray.errors import SlurmError, UsageError
@@ -548,8 +549,13 @@ class Job:
         variables = {"SLURM_TIME_FORMAT": "%s"}
         self._shown = slurm_commands.output(argv, host=self.host, variables=variables, may_be_unknown=True)
         record = parse_job(self._shown)
-        if self.task is None and not self._is_array(record) and "ArrayTaskId" in record:
-            self.id, self.task = int(record["ArrayJobId"]), int(record["ArrayTaskId"])  # by its own id
+        if not record and self._shown.startswith("JobId="):
+            reason = (
+                "`scontrol show job` has lines that Slurm does not write, e.g. of a name with line breaks"
+            )
+            raise SlurmError(f"job {self.name}: {reason}: use Slurm's commands for it")
+        if self.task is None and not self._is_array(record) and (name := read_array_task(record)):
+            self.id, self.task = map(int, name.split("_"))  # by its own id
         if record:
             self._folder = Path(record["WorkDir"])
             paths = (record.get("StdOut"), record.get("StdErr"))

@@ -44,7 +44,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin").mkdir()
     squeue(tmp_path, rows(*ENDED, RUNS, *EACH), rows(*ENDED, RUNS, GROUP))
     record = (
-        f"JobId=$n ArrayJobId=100 ArrayTaskId=$t JobName=lrs\\nJobState=$s ExitCode=$c\\nWorkDir={tmp_path}"
+        r"JobId=$n ArrayJobId=100 ArrayTaskId=$t JobName=lrs\n   JobState=$s ExitCode=$c\n   WorkDir="
+        f"{tmp_path}"
     )
     write(
         tmp_path,
