@@ -82,12 +82,11 @@ def parse_end(state: str, code: str) -> End:
 
 def parse_time(text: str) -> float | None:
     """Return seconds since 1970 of a time of scontrol, as such or in this host's zone; None: `Unknown`."""
-    if text.isdecimal():
-        return float(text)
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+        seconds = float(text) if text.isdecimal() else datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
         return None
+    return seconds if 0 <= seconds < 2**37 else None
 
 
 def parse_events(text: str) -> list[Event]:

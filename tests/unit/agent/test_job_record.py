@@ -181,3 +181,12 @@ def test_the_step_gets_no_gpu_masks_and_no_other_cluster() -> None:
     foreign = dict.fromkeys((*inherited.GPU_MASKS, "SLURM_CLUSTERS", "SRUN_EXPORT_ENV"), "0")
     kept = {"SLURM_CONF": "/etc/slurm.conf", "SQUEUE_FORMAT": "%i", "BASH_ENV": "/x"}
     assert step_environment.step_environment({**foreign, **kept}, "", {}) == kept
+
+
+def test_nothing_reads_gpus_per_task() -> None:
+    """Slurm 24.11 and later do not set SLURM_GPUS_PER_TASK; it is only removed from srun's environment."""
+    root = Path(__file__).parents[3]
+    files = [*root.glob("slurmray/**/*.py"), *root.glob("templates/**/*.j2")]
+    assert [file.name for file in files if "GPUS_PER_TASK" in file.read_text()] == ["step_environment.py"]
+    foreign = {"SLURM_GPUS_PER_TASK": "3", "SLURM_TRES_PER_TASK": "cpu=2", "HOME": "/"}
+    assert step_environment.step_environment(foreign, "", {}) == {"HOME": "/"}
