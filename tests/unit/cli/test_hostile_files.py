@@ -323,7 +323,10 @@ def test_a_name_that_looks_like_fields(
             "JobState=FAILED",
             "JobState=RUNNING\n   StartTime=99999999999999999999 EndTime=nan\n   SubmitTime=x",
         ),
-        ("JobState=FAILED", "JobState=PENDING\n   StartTime=99999999999999999999\n   SubmitTime=9999999999999"),
+        (
+            "JobState=FAILED",
+            "JobState=PENDING\n   StartTime=99999999999999999999\n   SubmitTime=9999999999999",
+        ),
         ("JobState=FAILED", "JobState=PENDING\n   StartTime=9999-12-31T23:59:59 EndTime=0\n   SubmitTime=-1"),
         ("JobName=a", "JobName=a\n   JobState=COMPLETED"),
         ("JobId=7 ", "JobId=7 ArrayJobId=7 ArrayTaskId=99999999999 "),
@@ -341,6 +344,35 @@ def test_a_record_with_values_of_a_wrong_type(
     for verb in (*VERBS, ["cancel", "7"]):
         code, _, err = main(verb, capfd)
         assert code != 79, (verb, err)
+
+
+@pytest.mark.attack("a damaged list of jobs", inputs=7)
+@pytest.mark.parametrize("field", ["name", "folder", "run_dir", "cluster", "host", "sweep", "value"])
+def test_half_a_character_in_the_list_of_jobs(
+    field: str, events: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No path and no argument can have it, and a terminal cannot show it."""
+    run = history.Run(7, "a", None, str(tmp_path), "slurmray-runs", 1.0, 1, 0)._asdict()
+    half = {"sweep": {"lr\ud800": ["1"]}, "value": {"lr": ["1\udfff"]}}.get(field, f"{tmp_path}/x\ud800")
+    run["sweep" if field == "value" else field] = half
+    history.path().write_text(json.dumps(run) + "\n")
+    (tmp_path / "bin/ssh").symlink_to("/bin/false")
+    events.write_text(event_line("start", **START))
+    (tmp_path / "log").touch()
+    for verb in (*VERBS, ["list"], ["list", "--all", "--json"]):
+        code, _, err = main(verb, capfd)
+        assert code != 79, (verb, err)
+    (line,) = history.runs()
+    assert history.path().read_text().isascii()
+    if field in ("name", "folder", "run_dir"):
+        assert json.loads(main(["list", "--all", "--json"], capfd)[1])[0][field] == line._asdict()[field]
+        assert line._asdict()[field] == f"{tmp_path}/x\\ud800"
+
+
+def test_a_folder_that_is_not_utf_8_stays() -> None:
+    folder = os.fsdecode(b"/home/\xe9")
+    history.remember(history.Run(7, "a", None, folder, "runs", 1.0, 1, 0))
+    assert history.runs()[0].folder == folder
 
 
 def test_logs_on_a_terminal_do_not_act_on_it(
