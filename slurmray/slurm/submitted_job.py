@@ -551,9 +551,7 @@ class Job:
         self._shown = slurm_commands.output(argv, host=self.host, variables=variables, may_be_unknown=True)
         record = parse_job(self._shown)
         if not record and self._shown.startswith("JobId="):
-            reason = (
-                "`scontrol show job` has lines that Slurm does not write, e.g. of a name with line breaks"
-            )
+            reason = "`scontrol show job` has lines that are not Slurm's, e.g. of a name with line breaks"
             raise SlurmError(f"job {self.name}: {reason}: use Slurm's commands for it")
         if self.task is None and not self._is_array(record) and (name := read_array_task(record)):
             self.id, self.task = map(int, name.split("_"))  # by its own id

@@ -629,7 +629,7 @@ def test_names_and_comments_that_look_like_records(jobs: Jobs) -> None:
     hidden = sleeper(f"--job-name=x\n   JobState=COMPLETED Reason=None\n\nJobId={other} JobName=y")
     done = slurmray("cancel", str(hidden))
     assert done.returncode == 64
-    assert done.stderr.startswith(f"scontrol show job {hidden}: its record is not as Slurm writes it")
+    assert done.stderr.startswith(f"job {hidden}: `scontrol show job` has lines that are not Slurm's")
     jobs.cluster.run(["scancel", str(hidden), str(other)])
     both = f"--jobs={hidden},{other}"
     wait_until(lambda: not jobs.cluster.run(["squeue", "--noheader", both]).stdout, str)
@@ -645,13 +645,12 @@ def test_a_requeue_of_a_job_with_the_name_of_another(jobs: Jobs) -> None:
     number = jobs.submit(spec, ["bash", "-c", run], [f"--job-name={name}", f"--comment={name}"])
     wait_until(lambda: jobs.cluster.job(number).get("Restarts") == "1", lambda: jobs.log(number))
     jobs.cluster.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
-    job = jobs.wait_end(number)
-    assert (job.state, job.code) == ("FAILED", "3:0"), job.log
+    assert jobs.cluster.wait(number, HANG) == ("FAILED", "3:0"), jobs.log(number)
     assert (jobs.folder / f"slurmray-runs/{number}-1/events.jsonl").exists()
     assert [task.state for task in Job(other).tasks()] == ["RUNNING"]
     assert jobs.cluster.job(other)["Restarts"] == "0"
     jobs.cluster.run(["scancel", str(other)])
-    wait_until(lambda: not jobs.cluster.run(["squeue", "-hj", str(other)]).stdout, str)
+    wait_clean(jobs.cluster)
 
 
 def test_the_log_s_name_has_patterns(jobs: Jobs) -> None:
