@@ -155,4 +155,6 @@ def submit_script(
     except OSError as error:
         messages.append(f"{history.path()}: {error.strerror}; slurmray list will not know this job")
     places: dict[str, Any] = {"folder": folder, "run_dir": run_dir, "host": host.name}
-    return Job(submitted.number, cluster=submitted.cluster, sweep=spec.sweep, **places), messages
+    job = Job(submitted.number, cluster=submitted.cluster, sweep=spec.sweep, **places)
+    job.sbatch_code = submitted.code
+    return job, messages

@@ -89,12 +89,20 @@ def runs() -> list[Run]:
     jobs = []
     for line in reversed(_lines()):
         try:
-            run = Run(**json.loads(line))
+            fields = {name: _escape(value) for name, value in dict(json.loads(line)).items()}
+            run = Run(**fields)
         except (ValueError, TypeError, RecursionError):
             continue
         if _is_sound(run):
             jobs.append(run)
     return jobs
+
+
+def _escape(value: Any) -> Any:
+    """Replace what no path and no argument can have: surrogates that stand for no byte (PEP 383)."""
+    if not isinstance(value, str):
+        return value
+    return re.sub("[\ud800-\udc7f\udd00-\udfff]", lambda match: rf"\u{ord(match[0]):x}", value)
 
 
 def _lines() -> list[str]:

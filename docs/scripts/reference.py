@@ -115,7 +115,7 @@ stopped by Slurm: scancel, preemption or the time limit
 For example, a trainer's own 71 gives `done: trainer exited with 71`. After `scancel` the code is 143,
 unless the trainer has one. `sacct` shows `CODE:SIGNAL`. With a SIGNAL other than 0 the script had no
 influence: it was killed (`0:9`, `0:15`), or Slurm could not start it (`0:53`: the folder for its output
-does not exist).
+does not exist, or is not yours to write in).
 
 `slurmray explain CODE` prints cause and fix. It takes a number, a name (`node_lost`), or what `sacct` shows
 (`0:15`).

@@ -100,17 +100,35 @@ def submit(
         show(slurm_commands.test_only(*arguments, text=rendered.text, host=host))
         return 0
     submitted = rendered.submit(*arguments)
+    is_over = "wait" in dict(spec.slurm.given())
     if is_json:
         fields = {"id": submitted.id, "cluster": submitted.cluster, "host": host.name, "name": spec.name}
         print_json(fields)
-        return 0
+        return _exit_code(submitted) if is_over else 0
     place = f" on {host.name}" if host.name else ""
     show(f"submitted job {submitted.id}{place}, {spec.name}: {rendered.summary}", err=is_followed)
     if is_followed:
         return follow_job(submitted)
+    if is_over:
+        return _exit_code(submitted)
     follow = f"status {submitted.id}" if spec.sweep else f"logs -f {submitted.id}"
     click.echo(f"follow it with: slurmray {follow}", err=True)
     return 0
+
+
+def _exit_code(job: Job) -> int:
+    """Exit code of a job whose end sbatch has waited for.
+
+    sbatch returns 0 for one that was cancelled before its start, and 1 for any signal (Slurm 22.05 to 26.05).
+    """
+    from slurmray.errors import SlurmError
+
+    try:
+        if tasks := job.tasks():
+            return job.sbatch_code or int(any(task.state != "COMPLETED" for task in tasks))
+        return job.wait().shell_code
+    except SlurmError:  # Slurm has forgotten it, or does not answer
+        return job.sbatch_code
 
 
 def _wait_for(after: str, rendered: Rendered) -> list[str]:

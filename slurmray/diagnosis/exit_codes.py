@@ -166,7 +166,7 @@ _TRAINER_SIGNALS = {
     **dict.fromkeys(("SIGILL", "SIGFPE", "SIGSEGV"), _CRASH),
 }
 
-# 0:n of Slurm: the batch script was killed, or did not start. 53: as seen with Slurm 22.05. 125: SIG_OOM in
+# 0:n of Slurm: the batch script was killed, or did not start. 53: as seen with Slurm 22.05 and 24.11. 125: SIG_OOM in
 # Slurm's source.
 _BATCH_SIGNALS = {
     9: Explanation(
@@ -183,7 +183,8 @@ _BATCH_SIGNALS = {
     ),
     53: Explanation(
         "Slurm could not start the batch script",
-        "The folder of slurm.output or the submit folder does not exist on the head node, or you may not "
+        "On the head node the submit folder does not exist, or Slurm could not open slurm.output, slurm.error or "
+        "slurm.input: its folder does not exist (from 24.11 on Slurm creates it, if you may), or you may not "
         "write there.",
         "Create that folder, on a file system that all nodes share, and submit again.",
         is_certain=True,

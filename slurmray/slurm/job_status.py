@@ -11,6 +11,9 @@ from slurmray.slurm.states import Event, current_nodes, is_last_attempt_over, pa
 from slurmray.slurm.timeline import Timeline, make_timeline
 from slurmray.slurm.usage import Usage
 
+# Slurm takes a job without a time limit for one of a year; after one that waits for its begin time, e.g.
+# requeued, it names years like 3047 or 5089 (22.05 to 26.05).
+LONGEST_WAIT = 364 * 86400  # seconds
 _TRAINING = "training"
 # Steps in their order. A message of an earlier one than the job has reached is a note, e.g. of a slow node.
 # Stages (prepare, services) may come beside any of them before the trainer.
@@ -36,14 +39,15 @@ class Status(NamedTuple):
     task: SLURM_ARRAY_TASK_ID of a task of an array, whose id `id` is; None for another job. state: Slurm's
     name of it. code: the exit code and the signal as Slurm shows them, 0:53. reason: while it is PENDING, in
     words, or why Slurm cancelled it before its start. expected_start: Slurm's estimate, in seconds since
-    1970; None if there is none. phase: name of the last step, or queued. nodes: the head node first, empty
-    before the start. spares: those that still wait for one of these to fail. set_aside: events of the spare
-    nodes that failed. attempt: 0 is the first. restarts: of the trainer in it. starts: of Ray and trainer in
-    it, with what ended each. steps: of it. timeline: of its nodes; None if it was not recorded.
-    findings: of its preflight checks, as in events.jsonl. usage: what its nodes use, while it runs; None: not
-    known. end: the event of its end; None without one. log: the job's output file; "" if Slurm has forgotten
-    the job. run_dir: of the attempt; "" before the start. script: the file that sbatch got; "" if it got the
-    script as text, or Slurm has forgotten the job. excluded: nodes that it excludes, as Slurm writes them.
+    1970; None if there is none within LONGEST_WAIT. phase: name of the last step, or queued. nodes: the head
+    node first, empty before the start. spares: those that still wait for one of these to fail. set_aside:
+    events of the spare nodes that failed. attempt: 0 is the first. restarts: of the trainer in it. starts: of
+    Ray and trainer in it, with what ended each. steps: of it. timeline: of its nodes; None if it was not
+    recorded. findings: of its preflight checks, as in events.jsonl. usage: what its nodes use, while it runs;
+    None: not known. end: the event of its end; None without one. log: the job's output file; "" if Slurm has
+    forgotten the job. run_dir: of the attempt; "" before the start. script: the file that sbatch got; "" if
+    it got the script as text, or Slurm has forgotten the job. excluded: nodes that it excludes, as Slurm
+    writes them.
     """
 
     id: int
@@ -106,7 +110,7 @@ def make_status(
     end_time = steps[-1].began + steps[-1].seconds if steps else now
     starts = list_starts(events, end_time)
     nodes, spares = current_nodes(events)
-    is_pending = state == "PENDING"
+    start_time = parse_time(record.get("StartTime", "")) if state == "PENDING" else None
     return Status(
         number,
         task,
@@ -114,7 +118,7 @@ def make_status(
         state,
         record.get("ExitCode", ""),
         pending.explain(state, record.get("Reason", ""), record.get("Dependency", "")),
-        parse_time(record.get("StartTime", "")) if is_pending else None,
+        start_time if start_time and start_time < now + LONGEST_WAIT else None,
         "queued" if is_requeued else steps[-1].name if steps else "",
         nodes,
         spares,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from slurmray.slurm.host import HERE, Host
 
 _REFUSED = "Batch job submission failed"
 _PREFIX = re.compile(r"^\w+:? (error|fatal): (Batch job submission failed: )?")
+_ESTIMATE = re.compile(r"to start at ([0-9]{4}-[0-9T:-]+)(?: a)? using ")  # the `a` is 26.05's
+_NO_ESTIMATE = "start, nobody knows when because of jobs without a time limit,"
 # Lines of Slurm before `Could not establish a configuration source`, about DNS records that few sites have.
 _DNS = ("resolve_ctls_from_dns_srv: ", "fetch_config: ", "_establish_config_source: ")
 
@@ -68,11 +71,15 @@ def run_in_foreground(argv: list[str], host: Host, *, is_terminal: bool) -> int:
 
 
 class Submitted(NamedTuple):
-    """A submitted job. cluster: None is the default one. message: of sbatch to the user, often empty."""
+    """A submitted job. cluster: None is the default one. message: of sbatch to the user, often empty.
+
+    code: exit code of sbatch; with slurm.wait, that of the job.
+    """
 
     number: int
     cluster: str | None
     message: str
+    code: int
 
 
 def sbatch(
@@ -94,7 +101,7 @@ def sbatch(
     )
     if len(submissions) == 1 and _REFUSED not in result.stderr:
         ((number, cluster),) = submissions
-        return Submitted(int(number), cluster or None, result.stderr.strip())
+        return Submitted(int(number), cluster or None, result.stderr.strip(), result.returncode)
     if result.returncode != 0:
         raise failure(argv, result.stderr, "correct `slurm` in the job spec")
     answer = "; ".join(filter(None, map(str.strip, f"{result.stdout}\n{result.stderr}".splitlines())))
@@ -108,8 +115,15 @@ def test_only(*arguments: str, text: str, host: Host = HERE) -> str:
     result = call(argv, host=host, text=text)
     if result.returncode != 0:
         raise failure(argv, result.stderr, "correct `slurm` in the job spec")
-    lines = [re.sub(r"^sbatch: ", "", line) for line in result.stderr.splitlines()]
+    lines = [_ESTIMATE.sub(_estimate, re.sub(r"^sbatch: ", "", line)) for line in result.stderr.splitlines()]
     return "\n".join(filter(None, lines))
+
+
+def _estimate(match: re.Match[str]) -> str:
+    """Replace an estimate of a year or more: Slurm's for jobs without a time limit. See job_status."""
+    limit = datetime.now() + timedelta(days=364)
+    when = f"start at {match[1]}" if match[1] < limit.isoformat() else _NO_ESTIMATE
+    return f"to {when} using "
 
 
 def hostnames(nodelist: str, host: Host = HERE) -> list[str]:

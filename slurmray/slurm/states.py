@@ -8,15 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from slurmray.agent.job_record import parse_records
 from slurmray.diagnosis.final_states import STATES
 from slurmray.events import fits
 
 FINAL = tuple(STATES)
-# Fields of `scontrol show job` with their own lines, which may contain spaces.
-_LINE_FIELDS = (
-    *("AdminComment", "Command", "Comment", "Extra", "StdErr", "StdIn", "StdOut", "SubmitLine"),
-    *("SystemComment", "WorkDir"),
-)
 _LONGEST_LINE = 4 << 20  # characters: 65,536 names of nodes have less
 Event = Mapping[str, Any]
 """A line of events.jsonl; docs/reference/events.md has the fields."""
@@ -42,17 +38,30 @@ class End(NamedTuple):
 
 
 def parse_job(text: str) -> dict[str, str]:
-    """Return the fields of a job from the output of `scontrol show job`; {} for an empty text.
+    """Return the fields of a job from the output of `scontrol show job`; {} if that has no sound record.
 
-    Of a heterogeneous job, which has a record for each component: those of the first one.
+    Of a heterogeneous job, which has a record for each component: those of the first one. StdOut and StdErr
+    are the files that the batch script has.
     """
-    fields: dict[str, str] = {}
-    for line in text.partition("\n\n")[0].splitlines():
-        name, _, value = line.strip().partition("=")
-        fields |= {name: value} if name in _LINE_FIELDS else dict(re.findall(r"(\S+?)=(\S*)", line))
-    if job_name := re.match("JobId=.* JobName=(.*)", text):  # the only other one that may have spaces
-        fields["JobName"] = job_name[1]
-    return fields
+    record = next(iter(parse_records(text)), {})
+    if not {"JobState", "ExitCode", "WorkDir"} <= record.keys():
+        return {}
+    if "SubmitLine" not in record:  # up to 24.11
+        record |= {name: _file_name(record[name], record) for name in ("StdErr", "StdOut") if name in record}
+    return record
+
+
+def _file_name(path: str, record: Mapping[str, str]) -> str:
+    """Replace what scontrol leaves of a file name pattern (man sbatch): in 22.05 more than in 24.11."""
+    job = record["JobId"]
+    values = {"%": "%", "N": record.get("BatchHost"), "n": "0", "s": "batch", "t": "0", "J": job, "j": job}
+    values |= {"A": record.get("ArrayJobId", job), "a": record.get("ArrayTaskId")}
+
+    def value(match: re.Match[str]) -> str:
+        text = values[match[2]] or match[0]  # before its start a job has no host
+        return text.zfill(min(int(match[1] or 0), 10)) if text.isdecimal() else text
+
+    return re.sub(r"%([0-9]{0,9})([%NnstJjAa])", value, path)
 
 
 def parse_components(text: str) -> dict[str | None, str]:
@@ -60,9 +69,9 @@ def parse_components(text: str) -> dict[str | None, str]:
 
     A job that is not heterogeneous has the component None.
     """
-    records = [parse_job(part) for part in text.split("\n\n")]
-    nodes = {record.get("HetJobOffset"): record.get("NodeList", "") for record in records if record}
-    return {number: names for number, names in nodes.items() if number} or dict([*nodes.items()][:1])
+    return {
+        record.get("HetJobOffset"): record.get("NodeList", "") for record in reversed(parse_records(text))
+    }
 
 
 def parse_end(state: str, code: str) -> End:
@@ -73,12 +82,11 @@ def parse_end(state: str, code: str) -> End:
 
 def parse_time(text: str) -> float | None:
     """Return seconds since 1970 of a time of scontrol, as such or in this host's zone; None: `Unknown`."""
-    if text.isdecimal():
-        return float(text)
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+        seconds = float(text) if text.isdecimal() else datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
         return None
+    return seconds if 0 <= seconds < 2**37 else None
 
 
 def parse_events(text: str) -> list[Event]:

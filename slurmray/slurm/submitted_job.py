@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmray.agent.combinations import combination
 from slurmray.agent.container.head import dashboard_host
+from slurmray.agent.job_record import FORMS, read_array_task
 from slurmray.agent.paths import CANCEL_NOW, SAMPLES, USAGE
 from slurmray.agent.script_parts import read_settings
 from slurmray.errors import SlurmError, UsageError
@@ -103,6 +104,7 @@ class Job:
         self._folder = Path(folder) if host else Path(folder).absolute()
         self._run_dir = run_dir
         self._sweep = sweep
+        self.sbatch_code = 0  # with slurm.wait, that of the job
         self._outputs: list[Path] = []
         self._shown = ""  # of scontrol, in the last request about the job
         self._is_asked = False  # Slurm, for the folder
@@ -548,8 +550,11 @@ class Job:
         variables = {"SLURM_TIME_FORMAT": "%s"}
         self._shown = slurm_commands.output(argv, host=self.host, variables=variables, may_be_unknown=True)
         record = parse_job(self._shown)
-        if self.task is None and not self._is_array(record) and "ArrayTaskId" in record:
-            self.id, self.task = int(record["ArrayJobId"]), int(record["ArrayTaskId"])  # by its own id
+        if not record and self._shown.startswith("JobId="):
+            reason = "`scontrol show job` has lines that are not Slurm's, e.g. of a name with line breaks"
+            raise SlurmError(f"job {self.name}: {reason}: use Slurm's commands for it")
+        if self.task is None and not self._is_array(record) and (name := read_array_task(record)):
+            self.id, self.task = map(int, name.split("_"))  # by its own id
         if record:
             self._folder = Path(record["WorkDir"])
             paths = (record.get("StdOut"), record.get("StdErr"))
@@ -577,7 +582,7 @@ class Job:
         uid, user, state, code = (output.partition("\n")[0].split("|") + [""] * 4)[:4]
         if uid and uid != str(self.host.uid):
             raise UsageError(f"job {self.name} is {user}'s, not yours")
-        end = parse_end(state, code) if code else None
+        end = parse_end(state, code) if re.fullmatch(FORMS["ExitCode"], code) else None
         return end if end and end.state in FINAL else None
 
     def cancelled_by(self) -> tuple[str, bool] | None:

@@ -59,7 +59,9 @@ OPTIONS: dict[str, Option] = {
     "delay-boot": Option("Minutes to wait before nodes are rebooted for a feature."),
     "dependency": Option("Jobs to wait for, e.g. `afterok:1234`."),
     "distribution": Option("How tasks are distributed over nodes and sockets."),
-    "error": Option("File for the job's stderr, e.g. `%j.err`. Slurm does not create its folder."),
+    "error": Option(
+        "File for the job's stderr, e.g. `%j.err`. Before 24.11 Slurm does not create its folder."
+    ),
     "exclude": Option("Nodes to avoid, e.g. `node[3,7-9]`."),
     "exclusive": Option("Share no nodes with other jobs: `true`, or `user`, `mcs`, `topo`.", "optional"),
     "extra": Option(),
@@ -93,7 +95,9 @@ OPTIONS: dict[str, Option] = {
     "nodelist": Option("Nodes that must be part of the job, e.g. `node[1-2]`."),
     "nodes": Option(),
     "oom-kill-step": Option("Out of memory ends the step: `0` or `1`.", "optional"),
-    "output": Option("File for the job's output, e.g. `%x-%j.out`. Slurm does not create its folder."),
+    "output": Option(
+        "File for the job's output, e.g. `%x-%j.out`. Before 24.11 Slurm does not create its folder."
+    ),
     "overcommit": Option("More tasks than CPUs are allowed.", "flag"),
     "oversubscribe": Option("Nodes may be shared with other jobs.", "flag"),
     "partition": Option("Partition (queue); several with commas."),
@@ -122,7 +126,9 @@ OPTIONS: dict[str, Option] = {
     "uid": Option("Run as this user (root only)."),
     "use-min-nodes": Option("Prefer the minimum number of nodes.", "flag"),
     "verbose": Option("Print more messages.", "flag"),
-    "wait": Option("sbatch waits for the end of the job.", "flag"),
+    "wait": Option(
+        "sbatch waits for the end of the job; `slurmray submit` then returns its exit code.", "flag"
+    ),
     "wait-all-nodes": Option("`1`: start only when every node has booted."),
     "wckey": Option("Workload characterization key."),
 }

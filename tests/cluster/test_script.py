@@ -68,7 +68,7 @@ def test_a_template_of_a_site(jobs: Jobs) -> None:
     job = jobs.run(spec, ["bash", "-c", "exit 3"])
     assert job.code == "3:0", job.log
     info = jobs.cluster.job(job.id)
-    assert info["Comment"] == "ours"
+    assert "\n   Comment=ours" in jobs.cluster.run(["scontrol", "show", "job", str(job.id)]).stdout
     site = f"in the {info['Partition']}"
     for node in NODES:
         assert (jobs.folder / f"site-{node}").read_text() == f"{site}\n"

@@ -632,3 +632,103 @@ def test_a_job_that_slurm_has_forgotten(
         done = slurmray("status", str(number))
         assert done.returncode == 64
         assert "unknown to Slurm, and " in done.stderr
+
+
+@pytest.mark.attack("texts of the user in Slurm's records", inputs=6)
+def test_names_and_comments_that_look_like_records(jobs: Jobs) -> None:
+    """Slurm prints them as they are, also with line breaks. Commands are about the job that they name."""
+
+    def sleeper(*args: str) -> int:
+        text = "#!/bin/sh\nexec sleep 600\n"
+        return jobs.cluster.sbatch("", "root", ["-n1", "--mem=10M", *args], text=text, folder=jobs.folder)
+
+    other = sleeper("--array=0,3")
+    fields = f"ArrayJobId={other} JobState=COMPLETED Restarts=x ExitCode= StartTime=x WorkDir=/x"
+    numbers = [
+        sleeper(f"--job-name=x ArrayTaskId=3 {fields}", f"--comment=ArrayTaskId=3 {fields}"),
+        sleeper(f"--job-name=x ArrayTaskId=0 {fields}", f"--account=x {fields}", f"--network=x {fields}"),
+        sleeper("--job-name=a\n\nb=c", "--comment=a\nb\n\nJobName=c"),
+    ]
+    for number in numbers:
+        assert json.loads(slurmray("status", str(number), "--json").stdout)["state"] in ("PENDING", "RUNNING")
+        for verb in (["why"], ["logs"], ["report", "-o", "-"], ["attach", "--", "id"], ["dashboard"]):
+            assert slurmray(verb[0], str(number), *verb[1:]).returncode not in (79, 1), verb
+        done = slurmray("cancel", str(number))
+        assert (done.returncode, done.stderr) == (0, f"cancelled job {number}\n")
+        assert Job(number).wait(HANG).state == "CANCELLED"
+    states = [task.state for task in Job(other).tasks()]
+    assert not {*states} & {"CANCELLED", "COMPLETED"}, states
+    hidden = sleeper(f"--job-name=x\n   JobState=COMPLETED Reason=None\n\nJobId={other} JobName=y")
+    done = slurmray("cancel", str(hidden))
+    assert done.returncode == 64
+    assert done.stderr.startswith(f"job {hidden}: `scontrol show job` has lines that are not Slurm's")
+    jobs.cluster.run(["scancel", str(hidden), str(other)])
+    both = f"--jobs={hidden},{other}"
+    wait_until(lambda: not jobs.cluster.run(["squeue", "--noheader", both]).stdout, str)
+
+
+def test_a_requeue_of_a_job_with_the_name_of_another(jobs: Jobs) -> None:
+    """The agent reads restarts and partition of its own job, and asks for no other one."""
+    text = "#!/bin/sh\nexec sleep 600\n"
+    other = jobs.cluster.sbatch("", "root", ["-n1", "--mem=10M", "--array=3"], text=text, folder=jobs.folder)
+    name = f"x ArrayTaskId=3 ArrayJobId={other} Requeue=1 Restarts=7 Partition=x MinMemoryCPU=1M"
+    spec = "slurm: {nodes: 1, cpus_per_task: 1, mem: 1G}\nrequeue: {exit_code: 75}\n"
+    run = "if mkdir again; then exit 75; fi; exit 3"
+    number = jobs.submit(spec, ["bash", "-c", run], [f"--job-name={name}", f"--comment={name}"])
+    wait_until(lambda: jobs.cluster.job(number).get("Restarts") == "1", lambda: jobs.log(number))
+    jobs.cluster.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
+    assert jobs.cluster.wait(number, HANG) == ("FAILED", "3:0"), jobs.log(number)
+    assert (jobs.folder / f"slurmray-runs/{number}-1/events.jsonl").exists()
+    assert [task.state for task in Job(other).tasks()] == ["RUNNING"]
+    assert jobs.cluster.job(other)["Restarts"] == "0"
+    jobs.cluster.run(["scancel", str(other)])
+    wait_clean(jobs.cluster)
+
+
+def test_the_log_s_name_has_patterns(jobs: Jobs) -> None:
+    """scontrol leaves some of them as they are; a # would begin a comment without quotes."""
+    name = "--set=slurm.output=log#%x.%j.%N.%n.%t.%4j.%%.out"
+    number = submit(*ONE, name, "--set=slurm.error=err.%N", "--set=container.runtime=none", "--", "true")
+    job = jobs.wait_end(number)
+    record = jobs.cluster.job(number)
+    assert record["StdOut"].endswith(f"/log#slurmray.{number}.{record['BatchHost']}.0.0.{number:04}.%.out"), (
+        record
+    )
+    assert job.state in ("COMPLETED", "FAILED")
+    assert "[slurmray " in slurmray("logs", str(number)).stdout, record
+    assert record["BatchHost"] in record["StdErr"]
+
+
+@pytest.mark.parametrize(("run", "code"), [("true", 0), ("exit 3", 3), ("kill -9 $$", 137)])
+def test_submit_waits_for_the_end(jobs: Jobs, run: str, code: int) -> None:
+    wait = "--set=slurm.wait=true"
+    assert slurmray("submit", *ONE, wait, "--", "bash", "-c", run).returncode == code
+    wait_clean(jobs.cluster)
+
+
+def test_submit_waits_for_a_job_that_is_cancelled_before_its_start(jobs: Jobs) -> None:
+    """sbatch --wait returns 0."""
+    argv = argv_of("submit", *ONE, "--set=slurm.wait=true", "--hold", "--job-name=never", "--", "true")
+    with subprocess.Popen(
+        argv, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL
+    ) as waits:
+        queue = ["squeue", "--noheader", "--name=never", "--format=%A"]
+        wait_until(lambda: bool(jobs.cluster.run(queue).stdout), str)
+        jobs.cluster.run(["scancel", jobs.cluster.run(queue).stdout.strip()])
+        assert waits.wait(HANG) == 1
+
+
+def test_a_job_that_is_submitted_from_within_another(jobs: Jobs) -> None:
+    """sbatch passes on the outer job's SLURM_ variables, which srun takes for options.
+
+    In 26.05 SLURM_TRES_PER_TASK contradicts SLURM_CPUS_PER_TASK, and each srun would be fatal; everywhere
+    SLURM_MEM_PER_NODE and SLURM_NTASKS would be those of the inner steps.
+    """
+    script = jobs.script("slurm: {nodes: 1}\n", ["bash", "-c", "echo $((1 + 1)) steps"])
+    text = f"#!/bin/bash\nsbatch --parsable --mem=1G --chdir={jobs.folder} {script} >inner\n"
+    for options in (["-n2", "-c2", "--mem=300M"], ["-n1", "-c2", "--mem-per-cpu=150M"]):
+        outer = jobs.cluster.sbatch("", "root", ["-N1", *options], text=text, folder=jobs.folder)
+        assert jobs.cluster.wait(outer, HANG) == ("COMPLETED", "0:0")
+        inner = jobs.wait_end(int((jobs.folder / "inner").read_text()))
+        assert (inner.state, inner.code) == ("COMPLETED", "0:0"), inner.log
+        assert "\n2 steps\n" in inner.log

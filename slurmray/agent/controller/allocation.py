@@ -2,8 +2,8 @@
 
 import os
 
-from .. import command_runner, job_errors, job_log, paths
-from . import job_record, step_environment
+from .. import command_runner, job_errors, job_log, job_record, paths
+from . import step_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class Component:
     """A component of a heterogeneous job, or all of another job: a group of nodes that are alike.
 
     env: of the batch script, with the variables that a job of this component would have. record: see
-    job_record; "": unknown.
+    job_record; {}: not known.
     """
 
     def __init__(self, group: "Group", env: "Dict[str, str]") -> None:
@@ -28,7 +28,7 @@ class Component:
         self.nodes: "List[str]" = []  # that of the batch script first
         self.in_order: "List[str]" = []  # of the tasks of a step
         self.cpus = _cpus(group, env)  # of each node
-        self.record = ""
+        self.record: "job_record.Record" = {}
 
 
 def find_components(settings: "Settings", nodes: "List[str]") -> "List[Component]":
@@ -136,7 +136,7 @@ def _memory(component: Component) -> int:
     return memory if memory > 1 else 0  # 1: slurm.conf does not say it (RealMemory)
 
 
-def _name_for_commands(number: str, record: str) -> str:
+def _name_for_commands(number: str, record: "job_record.Record") -> str:
     """The job for scancel and scontrol: ARRAY_TASK for a task of an array; its id may mean all tasks."""
     if "SLURM_ARRAY_TASK_ID" in os.environ and not record:
         reason = "scontrol does not show the job %s, a task of an array. Check slurmctld, and submit it again"

@@ -1,7 +1,6 @@
 """Another attempt of the job: whether Slurm is to start it again, and without which nodes."""
 
 import os
-import re
 import signal
 
 from .. import background_io, command_runner, paths
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from typing import List
 
     from ..job_log import JobLog
+    from ..job_record import Record
     from ..wire.settings import Job, Settings
     from .outcome import Outcome
     from .state import JobState
@@ -49,12 +49,12 @@ def find_reason(
 
 
 def choose_excluded(
-    shown: str, record: str, before: "List[str]", bad: "List[str]", wanted: int
+    shown: str, record: "Record", before: "List[str]", bad: "List[str]", wanted: int
 ) -> "List[str]":
     """The bad nodes if enough others can take their place, else none: Slurm would hold the job for good.
 
-    shown: what sinfo prints of the job's partition with NODES_FORMAT. record: of `scontrol show job`. before:
-    nodes that the job leaves out already. wanted: nodes of the job.
+    shown: what sinfo prints of the job's partition with NODES_FORMAT. record: of this job. before: nodes
+    that the job leaves out already. wanted: nodes of the job.
     """
     kinds, usable = {}, []
     for line in shown.splitlines():
@@ -63,7 +63,7 @@ def choose_excluded(
         if state.rstrip("-+~#") in USABLE and name not in bad + before:
             usable.append(name)
     wished = {kinds.get(node) for node in bad}
-    has_list = not re.search(r"\bReqNodeList=\(null\)", record)
+    has_list = record.get("ReqNodeList") != "(null)"
     return [] if has_list or len([n for n in usable if kinds[n] in wished]) < wanted else bad
 
 
@@ -72,14 +72,14 @@ def requeue_if_wanted(
     settings: "Settings",
     job: "Job",
     outcome: "Outcome",
-    record: str,
+    record: "Record",
     allocated: int,
     bad: "List[str]",
     log: "JobLog",
 ) -> None:
     """Requeue the job if another attempt is to follow; Slurm then ends this process.
 
-    record: of `scontrol show job`. allocated: nodes of the job. bad: those that were lost, or failed.
+    record: of this job. allocated: nodes of the job. bad: those that were lost, or failed.
     """
     is_by_trainer = is_requested(state, settings)
     if state.requests.is_stopping or not (is_by_trainer or job["chances"] > 0):
@@ -122,17 +122,15 @@ def requeue_if_wanted(
             return
 
 
-def _excluded_before(record: str) -> str:
+def _excluded_before(record: "Record") -> str:
     """The nodes that the job leaves out, as a host list."""
-    match = re.search(r"\bExcNodeList=(\S+)", record)
-    return match.group(1) if match and match.group(1) != "(null)" else ""
+    return record.get("ExcNodeList", "").replace("(null)", "")
 
 
-def _find_excluded(record: str, bad: "List[str]", wanted: int) -> "List[str]":
-    match = re.search(r"\bPartition=(\S+)", record)
-    if not match:
+def _find_excluded(record: "Record", bad: "List[str]", wanted: int) -> "List[str]":
+    if "Partition" not in record:
         return []
-    argv = ["sinfo", "--noheader", "--Node", "--partition=" + match.group(1), NODES_FORMAT]
+    argv = ["sinfo", "--noheader", "--Node", "--partition=" + record["Partition"], NODES_FORMAT]
     before = _excluded_before(record)
     names = command_runner.run_slurm(["scontrol", "show", "hostnames", before], 20).out if before else ""
     shown = command_runner.run_slurm(argv, 20).out

@@ -6,8 +6,7 @@ salloc, these include options of another allocation, and srun would take them fo
 
 import re
 
-from .. import inherited
-from . import job_record
+from .. import inherited, job_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def select_component(env: "Mapping[str, str]", number: int) -> "Dict[str, str]":
 
 
 def step_environment(
-    env: "Mapping[str, str]", script: str, record: str, component: int = 0
+    env: "Mapping[str, str]", script: str, record: "job_record.Record", component: int = 0
 ) -> "Dict[str, str]":
     """The environment for srun. script: with its directives. record: of this component, see job_record."""
     directives = script.split(NEXT_COMPONENT)[component]

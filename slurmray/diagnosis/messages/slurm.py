@@ -213,7 +213,8 @@ MESSAGES: tuple[Message, ...] = (
         "slurmstepd: error: Could not open stdout file /home/alice/logs/7.out: No such file or directory",
         "Slurm: src/slurmd/slurmstepd/io.c",
         r"Could not open std(out|err) file",
-        "The folder of slurm.output or slurm.error does not exist on the node, or you may not write there.",
+        "The folder of slurm.output or slurm.error does not exist on the node (from 24.11 on Slurm creates it, if "
+        "you may), or you may not write there.",
         "Create that folder, on a file system that all nodes share, and submit again.",
     ),
     # Tasks

@@ -49,3 +49,8 @@ def main(argv: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
     code = cli.main(argv)
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+def echo_record(*lines: str) -> str:
+    """Commands of sh that print a record of `scontrol show job`: its first line, for job 7, and others."""
+    return "; ".join(f'echo "{line}"' for line in ("JobId=7 JobName=a", *(f"   {line}" for line in lines)))

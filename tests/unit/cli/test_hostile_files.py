@@ -20,7 +20,7 @@ from slurmray.spec.job_spec import JobSpec
 
 from .. import ssh
 from ..test_events import event_line
-from .command_line import main, run
+from .command_line import echo_record, main, run
 
 COMMANDS = [
     ["status"],
@@ -37,9 +37,13 @@ ESCAPE = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\0"
 def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The events.jsonl of job 7, which has ended; the current folder is that of the job."""
     (tmp_path / "bin").mkdir()
-    record = (
-        f"echo JobState=FAILED ExitCode=1:0 Restarts=1; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
+    lines = (
+        "JobState=FAILED",
+        "Requeue=1 Restarts=1 ExitCode=1:0",
+        f"WorkDir={tmp_path}",
+        f"StdOut={tmp_path}/log",
     )
+    record = echo_record(*lines)
     texts = {
         "scontrol": f'[ "$1 $2" = "show job" ] || exit 1\n{record}',
         "squeue": 'case "$*" in *--jobs*) echo "$(id -u) me";; *) echo 7 FAILED;; esac',
@@ -246,9 +250,9 @@ def test_names_do_not_act_on_the_terminal(
     bell = "a\x07\u202e"
     events.write_text(event_line("phase"))
     (events.parent / f"logs/{bell}.log").touch()
-    for state in (f"FAILED{bell}", f"PENDING Reason={bell}"):
-        fields = [f"JobId=7 JobName={bell}", f"JobState={state}", "ExitCode=1:0 Restarts=1"]
-        record = "\n".join([*fields, f"WorkDir={tmp_path}", f"StdOut=/{bell}", ""])
+    for state in ("FAILED", f"PENDING Reason={bell}"):
+        fields = [f"JobId=7 JobName={bell}", f"JobState={state}", "Requeue=1 Restarts=1 ExitCode=1:0"]
+        record = "\n   ".join([*fields, f"WorkDir={tmp_path}", f"StdOut=/{bell}", ""])
         (tmp_path / "record").write_text(record)
         (tmp_path / "bin/scontrol").write_text(f"#!/bin/sh\nexec cat {tmp_path}/record\n")
         for command in (["status"], ["why"], ["logs", "--node=gpu-1"]):
@@ -266,6 +270,109 @@ def test_names_do_not_act_on_the_terminal(
         assert r"a\x07\u202e/runs/8-0" in out
         assert not [char for char in out + err if not char.isprintable() and char != "\n"], command
     assert "these stay" in err
+
+
+VERBS = [
+    *(["status"], ["status", "--json"], ["why"], ["logs"], ["logs", "--node=gpu-1"]),
+    *(
+        ["report", "-o", "-"],
+        ["attach", "--", "id"],
+        ["dashboard"],
+        ["list", "--all"],
+        ["clean", "--dry-run"],
+    ),
+]
+
+
+@pytest.mark.attack("texts of the user in Slurm's records", inputs=4)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x ArrayTaskId=3 ArrayJobId=99",
+        "x ArrayTaskId=0",
+        "x JobState=PENDING Restarts=x StartTime=x ExitCode= WorkDir=/",
+        "x HetJobOffset=1 JobName=y JobId=99",
+    ],
+)
+def test_a_name_that_looks_like_fields(
+    name: str, events: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every command is about the job that it was given."""
+    scontrol = tmp_path / "bin/scontrol"
+    scontrol.write_text(
+        scontrol.read_text().replace("JobName=a", f"JobName={name}").replace("FAILED", "RUNNING")
+    )
+    (tmp_path / "bin/scancel").write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/cancelled\n')
+    (tmp_path / "bin/scancel").chmod(0o755)
+    events.write_text(event_line("start", **START) + event_line("end", exit_code=1))
+    (tmp_path / "log").touch()
+    for verb in VERBS:
+        code, _, err = main(verb, capfd)
+        assert code != 79, (verb, err)
+    assert main(["cancel", "7"], capfd)[2].startswith("cancelled job 7")
+    assert (tmp_path / "cancelled").read_text() == "7\n"
+    assert main(["status"], capfd)[1].startswith(f"job 7 {name}: RUNNING")
+
+
+@pytest.mark.attack("texts of the user in Slurm's records", inputs=8)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("Restarts=1", "Restarts=x"), ("ExitCode=1:0", "ExitCode="), ("ExitCode=1:0", "ExitCode=x:y")),
+        (
+            "JobState=FAILED",
+            "JobState=RUNNING\n   StartTime=99999999999999999999 EndTime=nan\n   SubmitTime=x",
+        ),
+        (
+            "JobState=FAILED",
+            "JobState=PENDING\n   StartTime=99999999999999999999\n   SubmitTime=9999999999999",
+        ),
+        ("JobState=FAILED", "JobState=PENDING\n   StartTime=9999-12-31T23:59:59 EndTime=0\n   SubmitTime=-1"),
+        ("JobName=a", "JobName=a\n   JobState=COMPLETED"),
+        ("JobId=7 ", "JobId=7 ArrayJobId=7 ArrayTaskId=99999999999 "),
+    ],
+)
+def test_a_record_with_values_of_a_wrong_type(
+    field: str, value: str, events: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What cannot be read is not known; it is no traceback."""
+    scontrol = tmp_path / "bin/scontrol"
+    assert field in scontrol.read_text()
+    scontrol.write_text(scontrol.read_text().replace(field, value))
+    events.write_text(event_line("start", **START) + event_line("end", exit_code=1))
+    (tmp_path / "log").touch()
+    for verb in (*VERBS, ["cancel", "7"]):
+        code, _, err = main(verb, capfd)
+        assert code != 79, (verb, err)
+
+
+@pytest.mark.attack("a damaged list of jobs", inputs=7)
+@pytest.mark.parametrize("field", ["name", "folder", "run_dir", "cluster", "host", "sweep", "value"])
+def test_half_a_character_in_the_list_of_jobs(
+    field: str, events: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No path and no argument can have it, and a terminal cannot show it."""
+    run = history.Run(7, "a", None, str(tmp_path), "slurmray-runs", 1.0, 1, 0)._asdict()
+    half = {"sweep": {"lr\ud800": ["1"]}, "value": {"lr": ["1\udfff"]}}.get(field, f"{tmp_path}/x\ud800")
+    run["sweep" if field == "value" else field] = half
+    history.path().write_text(json.dumps(run) + "\n")
+    (tmp_path / "bin/ssh").symlink_to("/bin/false")
+    events.write_text(event_line("start", **START))
+    (tmp_path / "log").touch()
+    for verb in (*VERBS, ["list"], ["list", "--all", "--json"]):
+        code, _, err = main(verb, capfd)
+        assert code != 79, (verb, err)
+    (line,) = history.runs()
+    assert history.path().read_text().isascii()
+    if field in ("name", "folder", "run_dir"):
+        assert json.loads(main(["list", "--all", "--json"], capfd)[1])[0][field] == line._asdict()[field]
+        assert line._asdict()[field] == f"{tmp_path}/x\\ud800"
+
+
+def test_a_folder_that_is_not_utf_8_stays() -> None:
+    folder = os.fsdecode(b"/home/\xe9")
+    history.remember(history.Run(7, "a", None, folder, "runs", 1.0, 1, 0))
+    assert history.runs()[0].folder == folder
 
 
 def test_logs_on_a_terminal_do_not_act_on_it(

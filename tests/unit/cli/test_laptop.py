@@ -13,7 +13,7 @@ from slurmray import history
 
 from .. import ssh
 from ..test_events import event_line
-from .command_line import main
+from .command_line import echo_record, main
 
 SBATCH = """#!/bin/sh
 pwd -P >~/sbatch; echo "$KEY" >>~/sbatch; echo "$@" >>~/sbatch; cat >~/script
@@ -39,9 +39,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     command(tmp_path, "sbatch", SBATCH)
-    command(
-        tmp_path, "scontrol", '#!/bin/sh\necho "JobState=RUNNING ExitCode=0:0"; echo "WorkDir=$HOME/runs/a"\n'
-    )
+    record = echo_record("JobState=RUNNING", "Requeue=1 ExitCode=0:0", "WorkDir=$HOME/runs/a")
+    command(tmp_path, "scontrol", f"#!/bin/sh\n{record}\n")
     command(tmp_path, "squeue", SQUEUE)
     return home
 
@@ -104,7 +103,7 @@ def test_a_job_that_is_not_remembered_is_where_jobs_are_submitted(
     assert main(["logs", "9", "--node=gpu-1", "-n1"], capsys) == (0, "of the node\n", "")
     code, out, _ = main(["status", "9"], capsys)
     assert code == 0
-    assert out.startswith("job 9: RUNNING on 1 node, head node gpu-1\n")
+    assert out.startswith("job 9 a: RUNNING on 1 node, head node gpu-1\n")
     assert f"\n  logs of each node: login:{run}/logs\n" in out
 
 

@@ -17,7 +17,7 @@ from slurmray.cli.mcp_results import last_lines
 from tests.mcp_client import RawClient, fields, with_client
 
 from ..test_events import event_line
-from .command_line import ROOT, main, run
+from .command_line import ROOT, echo_record, main, run
 from .test_hostile_files import ESCAPE
 
 READ_ONLY = {"check", "status", "logs", "why"}
@@ -28,7 +28,9 @@ JOB = "name: small\nslurm: {nodes: 2, gpus_per_node: 8}\nrun: [python3, train.py
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The server's working directory, with stand-ins of Slurm's commands: job 41 has failed, 42 is bob's."""
     (tmp_path / "bin").mkdir()
-    record = f"echo JobState=FAILED ExitCode=1:0; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
+    record = echo_record(
+        "JobState=FAILED", "Requeue=1 ExitCode=1:0", f"WorkDir={tmp_path}", f"StdOut={tmp_path}/log"
+    )
     hello = 'printf "\\033[2Jhello" >&2'
     texts = {
         "sbatch": f'printf "%s " "$PWD" "$@" >>{tmp_path}/submitted; cat >/dev/null; echo 43; {hello}',

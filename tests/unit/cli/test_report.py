@@ -11,7 +11,7 @@ import pytest
 import slurmray
 
 from ..test_events import event_line
-from .command_line import main
+from .command_line import echo_record, main
 
 SCRIPT = slurmray.render(slurmray.JobSpec(name="verl", env={"WANDB_API_KEY": "hunter2"}, run=["train"]))
 NODES = [f"gpu-{number}" for number in range(1, 9)]
@@ -21,7 +21,7 @@ NODES = [f"gpu-{number}" for number in range(1, 9)]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with run directories of job 7: a first attempt, and one in which gpu-1 is ready."""
     (tmp_path / "bin").mkdir()
-    record = f"echo JobState=RUNNING ExitCode=0:0 Restarts=1; echo WorkDir={tmp_path}"
+    record = echo_record("JobState=RUNNING", "Requeue=1 Restarts=1 ExitCode=0:0", f"WorkDir={tmp_path}")
     script = f"cat {tmp_path}/script"
     text = f'case "$*" in "write batch_script 7 -") {script} ;; "show job 7") {record} ;; esac'
     (tmp_path / "bin/scontrol").write_text(f"#!/bin/sh\n{text}\n")

@@ -9,7 +9,7 @@ import pytest
 from slurmray import history
 
 from ..test_events import event_line
-from .command_line import main
+from .command_line import echo_record, main
 
 START = event_line("start", job="41", nodes=["node1", "node2", "node3"], spares=["node4"])
 LOST = "restart 1 of 3: node2: no heartbeat for 25 s; node4 takes the place of node2"
@@ -183,3 +183,44 @@ def test_another_user_s_job(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     (folder / "squeue").write_text("#!/bin/sh\necho 4294967294 bob\n")
     code, _, err = main(["submit", "--job-name=first", "--exclude-bad"], capsys)
     assert (code, err) == (2, "job 41 is bob's, not yours\n")
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "expected"),
+    [
+        ("COMPLETED 0:0", 0, 0),
+        ("FAILED 3:0", 3, 3),
+        ("CANCELLED 0:0", 0, 1),  # before its start
+        ("FAILED 0:9", 1, 137),
+        ("TIMEOUT 0:0", 0, 1),
+        ("", 3, 3),  # Slurm has forgotten it
+        ("", 0, 0),
+    ],
+)
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_a_job_whose_end_sbatch_waits_for(
+    folder: Path, capsys: pytest.CaptureFixture[str], option: str, end: str, code: int, expected: int
+) -> None:
+    """Codes of sbatch as Slurm 22.05 to 26.05 return them."""
+    state, _, ended = end.partition(" ")
+    (folder / "sbatch").write_text(f"#!/bin/sh\ncat >/dev/null; echo 42; exit {code}\n")
+    if end:
+        lines = f"JobState={state} Reason=None", f"Requeue=1 Restarts=0 ExitCode={ended}", f"WorkDir={folder}"
+        (folder / "scontrol").write_text(f"#!/bin/sh\n{echo_record(*lines)}\n")
+        (folder / "squeue").write_text("#!/bin/sh\necho $(id -u) me\n")
+    argv = ["submit", "--nodes=1", *filter(None, [option]), "--", "true"]
+    assert main([*argv[:2], "--set=slurm.wait=true", *argv[2:]], capsys)[0] == expected
+    assert main(argv, capsys)[0] == 0, "nothing has waited"
+
+
+@pytest.mark.parametrize(("states", "code", "expected"), [("CC", 0, 0), ("CF", 3, 3), ("CX", 0, 1)])
+def test_a_sweep_whose_end_sbatch_waits_for(
+    folder: Path, capsys: pytest.CaptureFixture[str], states: str, code: int, expected: int
+) -> None:
+    """sbatch returns the highest code of its tasks."""
+    names = {"C": "COMPLETED", "F": "FAILED", "X": "CANCELLED"}
+    rows = "; ".join(f"echo '{43 + n}|42_{n}|{names[each]}|None|(null)'" for n, each in enumerate(states))
+    (folder / "sbatch").write_text(f"#!/bin/sh\ncat >/dev/null; echo 42; exit {code}\n")
+    (folder / "squeue").write_text(f'#!/bin/sh\ncase "$*" in *%U*) echo $(id -u) me;; *) {rows};; esac\n')
+    sweep = ["--set=slurm.wait=true", "--set=sweep={lr: [1, 2]}"]
+    assert main(["submit", "--nodes=1", *sweep, "--", "true"], capsys)[0] == expected

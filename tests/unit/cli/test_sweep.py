@@ -10,6 +10,7 @@ import pytest
 import slurmray
 from slurmray import history
 from slurmray.errors import SlurmError, UsageError
+from slurmray.slurm.tasks import expand_tasks
 
 from ..test_events import event_line
 from .command_line import main
@@ -44,7 +45,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin").mkdir()
     squeue(tmp_path, rows(*ENDED, RUNS, *EACH), rows(*ENDED, RUNS, GROUP))
     record = (
-        f"JobId=$n ArrayJobId=100 ArrayTaskId=$t JobName=lrs\\nJobState=$s ExitCode=$c\\nWorkDir={tmp_path}"
+        r"JobId=$n ArrayJobId=100 ArrayTaskId=$t JobName=lrs\n   JobState=$s ExitCode=$c\n   WorkDir="
+        f"{tmp_path}"
     )
     write(
         tmp_path,
@@ -161,6 +163,60 @@ def test_a_sweep_that_slurm_has_forgotten(folder: Path, capsys: pytest.CaptureFi
     assert "1 COMPLETED, 1 FAILED, 1 TIMEOUT, 3 UNKNOWN" in main(["status"], capsys)[1]
     listed = json.loads(main(["list", "--all", "--json"], capsys)[1])
     assert [row["state"] for row in listed][:2] == ["COMPLETED", "FAILED"]
+
+
+def test_the_accounting_knows_better_than_events(folder: Path) -> None:
+    """A task at its time limit has recorded that Slurm stopped it: the accounting has TIMEOUT. Slurm wins."""
+    run = folder / "runs/100_2-0/events.jsonl"
+    run.write_text(run.read_text() + event_line("stop") + event_line("end", **{**END, "source": "slurm"}))
+    tasks = slurmray.Job(100, run_dir="runs", sweep=SWEEP).tasks
+    squeue(folder, NO_JOB, ":")
+    assert tasks()[2].state == "CANCELLED", "by its events"
+    write(folder, "sacct", "echo '100_1|NODE_FAIL'; echo '100_2|TIMEOUT'; echo '1100_0|FAILED'")
+    assert [task.state for task in tasks()][:3] == ["COMPLETED", "NODE_FAIL", "TIMEOUT"]
+    squeue(folder, rows("103|{}_2|COMPLETING|None|(null)"), ":")
+    assert [task.state for task in tasks()][:3] == ["COMPLETED", "NODE_FAIL", "COMPLETING"]
+
+
+def test_the_accounting_is_asked_only_if_it_is_needed(folder: Path) -> None:
+    """It answers slowly, and slurmctld knows all tasks of a sweep for some minutes."""
+    write(folder, "sacct", f"touch {folder}/asked")
+    tasks = slurmray.Job(100, run_dir="runs", sweep=SWEEP).tasks
+    assert [task.number for task in tasks()] == [0, 1, 2, 3, 4, 5]
+    assert not (folder / "asked").exists()
+    squeue(folder, rows(RUNS), rows(RUNS))
+    assert [task.state for task in tasks()] == ["COMPLETED", "FAILED", "RUNNING", *["UNKNOWN"] * 3]
+    assert (folder / "asked").exists()
+
+
+def test_the_last_line_and_the_reason_of_a_task(folder: Path) -> None:
+    """The last of several ends counts; a task that has none has no text. Numbers are in their order."""
+    run = folder / "runs/100_1-1/events.jsonl"
+    run.write_text(
+        run.read_text() + event_line("end", **END, exit_code=5, text="done: trainer exited with 5")
+    )
+    tasks = slurmray.Job(100, run_dir="runs", sweep=SWEEP).tasks()
+    assert [task.text.rpartition(" ")[2] for task in tasks] == ["0", "5", "", "", "", ""]
+    assert [bool(task.reason) for task in tasks] == [False, False, False, True, True, True]
+    names = [f"100|100_{number}|PENDING|Resources|(null)" for number in (10, 9, 2)]
+    squeue(folder, "; ".join(f"echo '{name}'" for name in (*names, "7|1100_1|RUNNING|None|(null)")), ":")
+    job = slurmray.Job(100, run_dir="none", sweep={"lr": [str(number) for number in range(11)]})
+    assert [task.number for task in job.tasks()] == list(range(11))
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ("100_3", ["100_3"]),
+        ("100_[3-5%2]", ["100_3", "100_4", "100_5"]),
+        ("100_[0,7]", ["100_0", "100_7"]),
+        ("1100_3", []),
+        ("100_12345678", []),
+        ("100", []),
+    ],
+)
+def test_tasks_in_a_name_of_squeue(names: str, expected: list[str]) -> None:
+    assert expand_tasks(100, names) == expected
 
 
 def test_a_script_that_was_submitted_with_sbatch(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

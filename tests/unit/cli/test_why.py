@@ -31,7 +31,8 @@ class Case:
 
     def slurm(self, record: str = "", accounting: str = "") -> None:
         """record: fields of scontrol besides folder and log; "": Slurm has forgotten the job."""
-        fields = f"JobId=7 JobName=mine\nWorkDir={self.folder}\nStdOut={self.folder}/slurm-7.out\n{record}\n"
+        fields = f"{record}\nWorkDir={self.folder}\nStdOut={self.folder}/slurm-7.out".replace("\n", "\n   ")
+        fields = f"JobId=7 JobName=mine\n   {fields}\n"
         unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
         scontrol = f"cat <<'END'\n{fields}END" if record else unknown
         squeue = "echo $(id -u) me" if record else unknown
@@ -216,8 +217,16 @@ def failed(kind: str, code: int, node: str, text: str, shown: str = "") -> str:
     ("record", "is_remembered", "command"),
     [
         ("Command=/home/a/my jobs/x.sh", False, "sbatch --exclude=node2 '/home/a/my jobs/x.sh'"),
-        ("ExcNodeList=bad[1-2]\nCommand=/x.sh", False, "sbatch '--exclude=bad[1-2],node2' /x.sh"),
-        ("Command=(null)\nExcNodeList=(null)", True, "slurmray submit ... --exclude=node2"),
+        (
+            "ReqNodeList=(null) ExcNodeList=bad[1-2]\nCommand=/x.sh",
+            False,
+            "sbatch '--exclude=bad[1-2],node2' /x.sh",
+        ),
+        (
+            "Command=(null)\nReqNodeList=(null) ExcNodeList=(null)",
+            True,
+            "slurmray submit ... --exclude=node2",
+        ),
         ("Command=(null)", False, "sbatch --exclude=node2 generated.sh"),
     ],
 )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from slurmray.errors import UsageError
-from slurmray.loading.submission import check_submission
-from slurmray.slurm.host import HERE
+from slurmray.loading.submission import check_submission, chosen_clusters, queue_options
+from slurmray.slurm.host import HERE, Host
 from slurmray.spec.job_spec import JobSpec
 from tests.unit.cli.command_line import main
 
@@ -174,3 +174,80 @@ def test_the_confirmation(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = main(["submit", *options, *spares, "--", "true"], capsys)
     summary = "2 nodes, 1 spare node, 8 GPUs each, partition gpu, time limit 12:00:00, your command\n"
     assert (code, out) == (0, f"submitted job 42, slurmray: {summary}"), err
+
+
+class There(Host):
+    """Another host, with this one's files and commands."""
+
+    name = "login"
+
+
+def test_variables_of_sbatch_here_are_not_those_of_another_host(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sbatch runs there: the script's partition and time limit count."""
+    monkeypatch.setenv("SBATCH_PARTITION", "gpu")
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "30")
+    monkeypatch.setenv("SBATCH_CLUSTERS", "other")
+    spec = JobSpec(slurm={"nodes": 3, "partition": "debug", "time": "9-0"})
+    (component,) = spec.slurm.components
+    assert queue_options(spec, component, HERE) == ("gpu", "30")
+    assert queue_options(spec, component, There()) == ("debug", "9-0")
+    assert (chosen_clusters(spec, HERE), chosen_clusters(spec, There())) == ("other", None)
+    with pytest.raises(UsageError, match="3 nodes, but the partition debug has 2"):
+        check_submission(spec, There(), folder)
+
+
+def test_without_variables_the_script_s_options_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PARTITION", "TIMELIMIT", "CLUSTERS"):
+        monkeypatch.delenv(f"SBATCH_{name}", raising=False)
+    spec = JobSpec(slurm={"partition": "debug", "clusters": "c1"})
+    (component,) = spec.slurm.components
+    assert queue_options(spec, component, HERE) == ("debug", None)
+    assert chosen_clusters(spec, HERE) == "c1"
+    monkeypatch.setenv("SBATCH_PARTITION", "")
+    assert queue_options(spec, component, HERE)[0] == "debug", "an empty one is none for sbatch"
+
+
+@pytest.mark.parametrize(
+    ("slurm", "remarks"),
+    [
+        ({"nodes": 3, "partition": "gpu", "time": "1-00:00:00"}, []),  # exactly what is permitted
+        ({"nodes": 4, "partition": "gpu"}, ["nodes"]),
+        ({"nodes": 3, "partition": "gpu", "time": "1-00:00:01"}, ["time"]),
+        ({"nodes": 2, "partition": "debug", "time": "99-0"}, []),  # UNLIMITED
+        ({"nodes": 3, "partition": "gpu", "time": "0"}, []),
+    ],
+)
+def test_limits_are_inclusive(folder: Path, slurm: dict[str, Any], remarks: list[str]) -> None:
+    found = check(folder, slurm=slurm)
+    assert [line.partition(":")[0].removeprefix("slurm.") for line in found] == remarks
+
+
+def test_the_longest_limit_of_several_partitions_counts(folder: Path) -> None:
+    """Slurm starts the job where it fits."""
+    lines = (
+        "PartitionName=a MaxNodes=2 MaxTime=1:00:00 TotalNodes=8",
+        "PartitionName=b MaxNodes=4 MaxTime=10:00",
+    )
+    program(folder.parent / "bin", "scontrol", f"echo '{lines[0]}'; echo '{lines[1]} TotalNodes=4'")
+    assert check(folder, slurm={"nodes": 4, "partition": "a,b", "time": "30:00"}) == []
+    nodes, time = check(folder, slurm={"nodes": 5, "partition": "a,b", "time": "2:00:00"})
+    assert "a job in a,b can have 4 (MaxNodes)" in nodes
+    assert "2:00:00 is longer than a job in a,b can run (MaxTime)" in time
+    assert refusal(folder, slurm={"nodes": 9, "partition": "a,b"}) == [
+        "slurm.nodes: 9 nodes, but the partition a,b has 8"
+    ]
+
+
+def test_all_reasons_are_named_and_no_remark_beside_them(folder: Path) -> None:
+    (folder / "slurmray-runs").touch()
+    lines = refusal(folder, slurm={"nodes": 9, "partition": "gpu", "time": "9-0"})
+    assert [line.split()[0] for line in lines] == [f"{folder}/slurmray-runs:", "slurm.nodes:"]
+
+
+def test_a_cluster_of_one_node_may_be_this_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slurmray.loading.submission._OF_ONE_HOST", (str(folder.parent),))
+    for total, remarks in (("1", 0), ("2", 1)):
+        program(folder.parent / "bin", "scontrol", f"echo PartitionName=a TotalNodes={total}")
+        assert len(check(folder)) == remarks

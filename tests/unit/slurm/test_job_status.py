@@ -60,7 +60,11 @@ def test_a_job_that_is_queued() -> None:
     assert status.expected_start == T0 + 7200
     assert (status.phase, status.nodes, status.run_dir) == ("queued", [], "")
     assert steps(record, [], 60, "PENDING") == [("queued", 60, "")]
-    assert make_status(7, "PENDING", {**record, "StartTime": "Unknown"}, [], T0).expected_start is None
+    for unknown in ("Unknown", "98400000000", "x", "-1", "9" * 400, f"{T0 + 365 * 86400:.0f}"):
+        assert make_status(7, "PENDING", {**record, "StartTime": unknown}, [], T0).expected_start is None
+    almost = {**record, "StartTime": f"{T0 + 363 * 86400:.0f}"}
+    assert make_status(7, "PENDING", almost, [], T0).expected_start == T0 + 363 * 86400
+    assert make_status(7, "RUNNING", record, [], T0).expected_start is None
 
 
 def test_a_job_that_waits_again() -> None:

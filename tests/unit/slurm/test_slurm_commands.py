@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,27 @@ def test_a_command_that_cannot_be_started() -> None:
         call(["true", "x" * (1 << 18)])
     with pytest.raises(SlurmError, match=r"^srun: cannot be started: Permission denied$"):
         slurm_commands.run_in_foreground(["srun"], Refusing(), is_terminal=False)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("to start at 3047-09-05T13:26:26 a using", "to start, nobody knows when because of"),  # 26.05
+        ("to start at 5089-03-17T14:14:30 using", "to start, nobody knows when because of"),  # 22.05, 24.11
+        ("to start at YEAR-12-31T23:59:59 using", "to start, nobody knows when because of"),
+        ("to start at 2026-11-29T13:26:26 a using", "to start at 2026-11-29T13:26:26 using"),
+        ("to start at tomorrow using", "to start at tomorrow using"),
+    ],
+)
+def test_when_a_job_could_start(
+    said: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = said.replace("YEAR", str(datetime.now().year + 1))
+    line = f"sbatch: Job 35 {said} 1 processors on nodes gpu-1 in partition batch"
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{line}' >&2\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    answer = slurm_commands.test_only(text="")
+    assert answer.startswith(f"Job 35 {shown}")
+    assert answer.endswith(" using 1 processors on nodes gpu-1 in partition batch")
+    assert " a using" not in answer

@@ -46,7 +46,7 @@ def test_records_of_real_jobs(folder: Path) -> None:
 
     names = ("JobId", "JobName", "JobState", "Reason", "ExitCode", "Restarts", "WorkDir")
     assert record("failed", *names) == ["1", "a job", "FAILED", "NonZeroExitCode", "3:0", "0", "/tmp"]
-    assert record("failed", "Comment", "StdOut") == ["JobState=RUNNING or so", "/tmp/slurm-1.out"]
+    assert record("failed", "StdOut") == ["/tmp/slurm-1.out"]
     assert record("pending", *names) == ["2", "wrap", "PENDING", "JobHeldUser", "0:0", "0", "/tmp"]
     assert record("running", *names) == ["3", "wrap", "RUNNING", "None", "0:0", "0", "/tmp"]
     assert record("running", "StdOut", "NodeList") == ["/tmp/a b-3.out", "node1"]
@@ -63,6 +63,39 @@ def test_an_argument_of_sbatch_that_looks_like_a_field() -> None:
     )
     assert "SubmitLine=sbatch" in text
     assert parse_job(text)["JobState"] == "FAILED"
+
+
+@pytest.mark.parametrize(
+    "folder", [path for path in RECORDS if path.name != "21.08"], ids=lambda path: path.name
+)
+def test_names_of_the_log(folder: Path) -> None:
+    """The files that these Slurms made for --output r.%x.%j.%N.%n.%s.%t.%J.%A.%a.%b.%u.%%.%4j.%q.%12N.out."""
+    job, task = (
+        parse_job((folder / f"scontrol-{name}.txt").read_text()) for name in ("output", "output-array")
+    )
+    modulo = "%b" if folder.name == "22.05" else "4"  # of the task 4294967294; 22.05 does not know it
+    number = "28" if folder.name == "22.05" else "27"
+    name = f"r.wrap.{number}.gpu-0.0.batch.0.{number}.{number}.4294967294.{modulo}.root.%.00{number}.%q.gpu-0"
+    assert (job["StdOut"], job["StdErr"]) == (f"/tmp/{name}.out", f"/tmp/re.gpu-0.{modulo}")
+    if folder.name != "22.05":  # which makes 4b of %4b
+        assert task["StdOut"] == "/tmp/ra.28.17.7.gpu-0.017.28.0007.out"
+
+
+@pytest.mark.attack("texts of the user in Slurm's records", inputs=1)
+def test_a_host_of_the_user_names_no_file() -> None:
+    """A record that names the batch host twice, or has a path for it, is not known."""
+    text = (RECORDS[1] / "scontrol-output.txt").read_text()
+    assert "BatchHost=gpu-0\n" in text
+    assert parse_job(text.replace("BatchHost=gpu-0\n", "BatchHost=../../etc/x\n")) == {}
+    waits = parse_job(text.replace("   BatchHost=gpu-0\n", ""))
+    assert waits["StdErr"] == "/tmp/re.%N.%b", "a job that waits has no host"
+
+
+@pytest.mark.parametrize("missing", ["JobState", "ExitCode", "WorkDir"])
+def test_a_record_without_what_every_job_has(missing: str) -> None:
+    text = (RECORDS[1] / "scontrol-failed.txt").read_text()
+    assert parse_job(text)
+    assert parse_job(text.replace(f"{missing}=", "X=")) == {}
 
 
 def test_parse_end() -> None:

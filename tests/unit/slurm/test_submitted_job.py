@@ -39,8 +39,11 @@ OWN = "echo $(/usr/bin/id -u) me"
 def scontrol(folder: Path, monkeypatch: pytest.MonkeyPatch, record: str, owner: str = OWN) -> None:
     """Install scontrol and squeue as the only commands of Slurm, with bash: record and owner of a job.
 
+    record: commands that print lines of it. The first line has what HEAD is in the environment, else job 7.
     The script of the job is folder/script.
     """
+    begin = r"1i JobId=${HEAD:-7} JobName=x\nRequeue=1 ExitCode=0:0"
+    record = f'lines=$({record}\n) || exit\necho "$lines" | /bin/sed "{begin}" | /bin/sed \'1!s/^ */   /\''
     (folder / "bin").mkdir()
     (folder / "bin/bash").symlink_to("/bin/bash")
     others = f"*batch_script*) exec /bin/cat {folder}/script;; *hostnames*) echo gpu-1; echo gpu-2; exit;;"
@@ -238,12 +241,13 @@ def test_attach_argv_of_a_component_and_a_task(
     running: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "runs/5_2-1").symlink_to(running.parent)
-    monkeypatch.setenv("MORE", "JobId=7 ArrayJobId=5 ArrayTaskId=2")
+    monkeypatch.setenv("HEAD", "7 ArrayJobId=5 ArrayTaskId=2")
     assert "--jobid=5_2" in job().attach_argv()
     nodes = "*hostnames*a*) echo gpu-1; exit;; *hostnames*b*) echo gpu-2; exit;;"
-    fields = "JobState=RUNNING Restarts=1"
+    fields = "JobState=RUNNING Reason=None\n   Requeue=1 Restarts=1 ExitCode=0:0"
+    fields += f"\n   WorkDir={tmp_path}"
     text = "\n\n".join(
-        f"JobId={7 + n}\n   HetJobOffset={n} {fields} NodeList={name}\n   WorkDir={tmp_path}"
+        f"JobId={7 + n} HetJobId=7 HetJobOffset={n} JobName=x\n   NodeList={name}\n   {fields}"
         for n, name in ((0, "a"), (1, "b"))
     )
     (tmp_path / "record").write_text(text)

@@ -35,6 +35,8 @@ def read_like_sbatch(line: str) -> str:
         "\\",
         "it's",
         "#no comment",
+        "a#b",
+        "q#%x.%j.log",
         "h100&ib",
         "$HOME `x`",
         "é\t",

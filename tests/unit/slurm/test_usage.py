@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from slurmray.slurm.usage import NodeUse, Sample, describe_use, find_unusual, parse_samples, parse_usage
+from slurmray.slurm.usage import (
+    NodeUse,
+    Sample,
+    Usage,
+    amount,
+    describe_use,
+    find_unusual,
+    mean_utilization,
+    parse_samples,
+    parse_usage,
+)
 
 
 def usage(**nodes: Any) -> Any:
@@ -110,3 +120,73 @@ def test_samples_that_no_node_writes(text: str) -> None:
 @pytest.mark.attack("a file of the run directory", inputs=1)
 def test_utilization_is_100_percent_at_most() -> None:
     assert list(parse_samples(b'{"time": 1, "gpus": [[1e18], [1e18]]}')) == [Sample(1, [100, 100])]
+
+
+def test_a_broken_line_is_left_out_alone() -> None:
+    """As on a disk that was full for a while: samples before and after it count."""
+    good = '{"time": %d, "gpus": [[1755, %d]]}'
+    broken = ['{"time": 130, "gp', "7", "[]", "null", '"x"', '{"gpus": [[1, 2]]}', '{"time": 5, "gpus": {}}']
+    for line in broken:
+        text = "\n".join([HEADER, good % (100, 5), line, good % (160, 0)])
+        assert list(parse_samples(text.encode())) == [Sample(100, [5]), Sample(160, [0])], line
+    assert list(parse_samples(b'\xff\n{"time": 1, "gpus": [[7]]}')) == [Sample(1, [7])]
+
+
+def test_the_column_of_the_utilization() -> None:
+    """The last line of columns counts, as a restarted agent writes it again; the first value without one."""
+    assert list(parse_samples(b'{"time": 1, "gpus": [[7, 9], [8, 10]]}')) == [Sample(1, [7, 8])]
+    lines = [HEADER, '{"columns": ["clock"]}', '{"time": 1, "gpus": [[7, 9], [8], []]}']
+    lines += ['{"columns": ["utilization", "clock"]}', '{"time": 2, "gpus": [[7, 9]]}']
+    assert list(parse_samples("\n".join(lines).encode())) == [Sample(1, [9]), Sample(2, [7])]
+
+
+def test_a_sample_of_idle_gpus_is_one() -> None:
+    assert list(parse_samples(b'{"time": 0, "gpus": [[0], [0]]}')) == [Sample(0, [0, 0])]
+
+
+def test_what_deserves_a_look_begins_after_two_minutes() -> None:
+    """120 s at 0 %, and 180 s without a sample. GPU 0 and its clock count as well."""
+    rows = find_unusual(
+        usage(
+            a={"lowest": 0, "idlest": 0, "idle": 119, "age": 180},
+            b={"lowest": 0, "idlest": 0, "idle": 120, "age": 180},
+            c={"idle": 900},
+            d={"idlest": 1},
+            e={"age": 181},
+            f={"slowed": 0},
+        )
+    )
+    assert rows == [
+        ("b", "GPU 0 has been at 0 % for 2 min"),
+        ("e", "no sample for 3 min"),
+        ("f", "GPU 0 has lowered its clock: heat, or its power supply"),
+    ]
+
+
+def test_several_things_of_a_node_in_the_order_of_nodes() -> None:
+    bad = {"error": "no driver", "other": "GPU 0: bob", "slowed": 1, "age": 500, "idle": 500, "idlest": 0}
+    rows = find_unusual(usage(b={"slowed": 0}, a=bad))
+    assert [name for name, _ in rows] == ["a", "a", "a", "a", "b"]
+    assert [text.split()[0] for _, text in rows] == ["its", "no", "GPU", "GPU", "GPU"]
+
+
+def test_mean_utilization_and_what_is_known() -> None:
+    assert mean_utilization(usage(a={"gpu": 0}, b={}, c={"gpu": 50})) == 25
+    assert mean_utilization(usage(a={"cores": 1})) is None
+    known = usage(a={"gpu": 0, "gpu_memory": 0, "power": 0, "cores": 0, "memory": 0})
+    text = "GPUs 0 % busy; their memory 0 % full; 0 W each; CPUs 0.0 busy; memory 0.0 GiB"
+    assert describe_use(known) == text
+    both = usage(a={"memory": 3072}, b={"memory": 1024})
+    assert describe_use(both) == "memory 4.0 GiB, 3.0 of them on a"
+
+
+@pytest.mark.parametrize(("value", "known"), [(0, 0), (2**62, 2**62), (2**63, None), (-1, None)])
+def test_amounts(value: float, known: float | None) -> None:
+    assert amount(value) == known
+    assert amount(float(value)) == known
+
+
+def test_when_the_log_last_grew() -> None:
+    assert usage().output == 990
+    text = json.dumps({"time": 1, "nodes": {}, "output": None}).encode()
+    assert parse_usage(text) == Usage(None, {})

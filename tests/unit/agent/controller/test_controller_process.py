@@ -105,16 +105,9 @@ RECORD = (
     r"   TRES=cpu=2,mem=1G,node=1,billing=2\n"
     r"   MinCPUsNode=2 MinMemoryNode=1G MinTmpDiskNode=0\n\n"
 )
-RECORDS = "".join(
-    RECORD % row
-    for row in [
-        ("7", 0),
-        ("8", 3),
-        ("13 ArrayJobId=12 ArrayTaskId=0", 0),
-        ("12 ArrayJobId=12 ArrayTaskId=3", 0),
-        ("14", 0),
-    ]
-)
+ARRAY = RECORD % ("13 ArrayJobId=12 ArrayTaskId=0", 0), RECORD % ("12 ArrayJobId=12 ArrayTaskId=3", 0)
+RECORDS = {"7": RECORD % ("7", 0), "8": RECORD % ("8", 3), "12": "".join(ARRAY), "13": ARRAY[0]}
+RECORDS["14"] = RECORD % ("14", 0)
 
 
 class Job:
@@ -140,7 +133,8 @@ class Job:
         self.program("srun", srun, f"#!{sys.executable}")
         answers += '[ -z "$SLURM_CLUSTERS" ] || exit 1\n'
         answers += 'case "$2" in hostnames) echo node1 ;; config) echo "KillWait = 30 sec" ;;'
-        answers += f" job) printf '{RECORDS}' ;; esac"
+        records = " ".join(f"{number}) printf '{text}' ;;" for number, text in RECORDS.items())
+        answers += f' job) case "$3" in {records} esac ;; esac'
         self.program("scontrol", answers + '\necho "$*" >>"$CALLS"')
         settings = {"slurm": {"nodes": 1}, "container": {"runtime": "none"}, **spec}
         settings["ray"] = {"temp_dir": "/tmp"}

@@ -15,7 +15,7 @@ from ..simulation import Cluster
 
 KIND = "64 1000000 gpu:h100:8(S:0-1) (null)"
 SINFO = "\n".join(f"node{number} {state} {KIND}" for number, state in enumerate(["alloc", "mix", "idle"], 1))
-RECORD = "   Partition=gpu AllocNode:Sid=login:1\n   ReqNodeList=(null) ExcNodeList=(null)\n"
+RECORD = {"Partition": "gpu", "ReqNodeList": "(null)", "ExcNodeList": "(null)"}
 
 
 def reason(cluster: Cluster, excluded: list[str]) -> str:
@@ -83,13 +83,13 @@ def test_no_request_after_scancel() -> None:
             2,
             False,
         ),
-        (SINFO, RECORD.replace("ReqNodeList=(null)", "ReqNodeList=node[1-2]"), [], 2, False),
+        (SINFO, {**RECORD, "ReqNodeList": "node[1-2]"}, [], 2, False),
         ("", RECORD, [], 1, False),
         ("node3\n\nidle", RECORD, [], 1, False),
     ],
 )
 def test_nodes_that_the_next_attempt_leaves_out(
-    shown: str, record: str, before: list[str], wanted: int, is_excluded: Any
+    shown: str, record: dict[str, str], before: list[str], wanted: int, is_excluded: Any
 ) -> None:
     assert choose_excluded(shown, record, before, ["node2"], wanted) == (["node2"] if is_excluded else [])
 
@@ -112,7 +112,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
 
 def requeue(cluster: Cluster, allocated: int, bad: list[str], before: str = "(null)") -> None:
     outcome, controller = cluster.end(), cluster.controller
-    record = RECORD.replace("ExcNodeList=(null)", "ExcNodeList=" + before)
+    record = {**RECORD, "ExcNodeList": before}
     about = controller.settings, controller.job, outcome, record
     requeue_if_wanted(controller.state, *about, allocated, bad, cluster.log)
 
