@@ -33,7 +33,14 @@ FIXES: "List[Tuple[str, str]]" = [
         r"not supported over|network file system|unsupported for this graph driver|lchown",
         "put the images on {node}'s own disk: rootless_storage_path in ~/.config/containers/storage.conf",
     ),
-    (r"no space left", "free space where {runtime} on {node} keeps images"),
+    (
+        r"[Nn]o space left",
+        "free space on {node} where {runtime} keeps images, and in TMPDIR, which setup may set",
+    ),
+    (
+        r"any of the supported image formats",
+        "unpack it with gunzip: Podman 4.3 loads no compressed archive",
+    ),
     (r"^(use|load) ", BY_HAND),
     (
         r"toomanyrequests|rate limit",
@@ -90,10 +97,12 @@ def fix_for(
 
 
 def last_line(text: str) -> str:
-    """The last line that is not blank, without colours. Earlier ones may be of other programs."""
+    """The last line that is not blank, without colours. Earlier ones may be of other programs.
+
+    But one about a full disk: after it mksquashfs, which Apptainer runs, only tells what it could not do.
+    """
     import re
 
-    for line in reversed(re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()):
-        if line.strip():
-            return line
-    return ""
+    lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if line.strip()]
+    full = [line for line in lines if "o space left on device" in line]
+    return (full or lines or [""])[-1]
