@@ -459,7 +459,10 @@ def test_a_setup_that_fails(nodes: list[NodeProcess], tmp_path: Path, setup: str
     node.send_job()
     failed = node.wait_for("failed")
     assert failed["kind"] == "preflight"
-    assert failed["message"] == "setup exited with 3: cannot load"
+    assert (
+        failed["message"]
+        == "setup exited with 3: cannot load. Correct it; the node's log has all of its output"
+    )
 
 
 def test_heartbeats_while_setup_takes_long(nodes: list[NodeProcess], tmp_path: Path) -> None:
