@@ -42,6 +42,7 @@ from slurmray.slurm.states import (
     parse_job,
     parse_time,
     recorded_end,
+    with_head_loss,
 )
 from slurmray.slurm.tasks import Task, list_tasks
 from slurmray.slurm.usage import NodeUse, Usage, parse_samples, parse_usage
@@ -105,6 +106,7 @@ class Job:
         self._sweep = sweep
         self._outputs: list[Path] = []
         self._shown = ""  # of scontrol, in the last request about the job
+        self._state = ""  # by Slurm, in the last request about the job
         self._is_asked = False  # Slurm, for the folder
         self._is_own = False  # Slurm has said so
 
@@ -227,11 +229,15 @@ class Job:
     def events(self, attempt: int | None = None) -> list[Event]:
         """Return the events of an attempt, see docs/reference/events.md; [] before it has some.
 
-        attempt: None is the last one.
+        attempt: None is the last one, with the loss of its head node if only Slurm has noticed that.
         """
         number = last_attempt(self._runs, self.name, self.host) if attempt is None else attempt
         events = read_events(self._runs / f"{self.name}-{number}", self.host)
-        return [] if self._is_of_earlier_job(number, events) else events
+        if self._is_of_earlier_job(number, events):
+            return []
+        if self._state != "NODE_FAIL" or number < last_attempt(self._runs, self.name, self.host):
+            return events
+        return with_head_loss(events, parse_time(parse_job(self._shown).get("EndTime", "")))
 
     def restarts(self, attempt: int | None = None) -> list[Restart]:
         """Return the starts of Ray and trainer in an attempt after its first one.
@@ -551,6 +557,7 @@ class Job:
         if self.task is None and not self._is_array(record) and "ArrayTaskId" in record:
             self.id, self.task = int(record["ArrayJobId"]), int(record["ArrayTaskId"])  # by its own id
         if record:
+            self._state = record["JobState"]
             self._folder = Path(record["WorkDir"])
             paths = (record.get("StdOut"), record.get("StdErr"))
             self._outputs = [Path(path) for path in dict.fromkeys(paths) if path]
@@ -578,7 +585,10 @@ class Job:
         if uid and uid != str(self.host.uid):
             raise UsageError(f"job {self.name} is {user}'s, not yours")
         end = parse_end(state, code) if code else None
-        return end if end and end.state in FINAL else None
+        if not end or end.state not in FINAL:
+            return None
+        self._state = end.state
+        return end
 
     def cancelled_by(self) -> tuple[str, bool] | None:
         """Return who cancelled the job, and whether that is its owner; None if Slurm does not know.
