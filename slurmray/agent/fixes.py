@@ -33,14 +33,8 @@ FIXES: "List[Tuple[str, str]]" = [
         r"not supported over|network file system|unsupported for this graph driver|lchown",
         "put the images on {node}'s own disk: rootless_storage_path in ~/.config/containers/storage.conf",
     ),
-    (
-        r"[Nn]o space left",
-        "free space on {node} where {runtime} keeps images, and in TMPDIR, which setup may set",
-    ),
-    (
-        r"any of the supported image formats",
-        "unpack it with gunzip: Podman 4.3 loads no compressed archive",
-    ),
+    (r"[Nn]o space left", "free space on {node} where {runtime} keeps images, and in TMPDIR of setup"),
+    (r"any of the supported image formats", "gunzip it: Podman 4.3 loads no compressed archive"),
     (r"^(use|load) ", BY_HAND),
     (
         r"toomanyrequests|rate limit",

@@ -130,14 +130,9 @@ def _end(status: Status) -> tuple[str, str, str]:
 
     if status.end:
         return status.end["text"], status.end["node"], fix_of(status.end)
-    last = status.starts[-1] if status.starts else None
-    if not last or not last.failed:
-        return "", "", ""
-    return (
-        last.reason,
-        last.failed,
-        STATES["NODE_FAIL"].fix,
-    )  # the head node, which would have recorded its end
+    # A start with a failed node, and no end: of the head node, by which another end would have been recorded.
+    lost = [start for start in status.starts[-1:] if start.failed]
+    return (lost[0].reason, lost[0].failed, STATES["NODE_FAIL"].fix) if lost else ("", "", "")
 
 
 def _use(usage: Usage, log: str) -> Iterator[str]:

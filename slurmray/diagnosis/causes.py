@@ -40,8 +40,7 @@ class Cause:
     consequence, what another failure has led to that is not known; general, a code or a state.
     source: the log that has the message; "" for a code. evidence: its line, or code and meaning; "" if
     nothing is known. is_certain: whether it ended the job. file: the output file that Slurm could not open.
-    name, family, hardware: of the message. node: that it is about, usually the one that printed it; "" if
-    unknown. rank: likewise, None if unknown.
+    name, family, hardware: of the message. node, rank: that it is about; "" and None if unknown.
     """
 
     role: str
@@ -114,10 +113,10 @@ def _role(failure: Failure, ended_it: bool, before: list[str]) -> str:
 def _of(failure: Failure, role: str, nodes: Sequence[str], hosts: Mapping[str, str]) -> Cause:
     """nodes: of the job, the head node first."""
     known = failure.message
-    node = hosts.get(failure.node or "", failure.node or "") or failure.source.removeprefix("log of ")
-    if failure.node is None:
-        node = ""
-    elif not failure.node:
+    node = ""
+    if failure.node is not None:
+        node = hosts.get(failure.node, failure.node) or failure.source.removeprefix("log of ")
+    if failure.node == "":
         driver = nodes[:1] if failure.is_driver and failure.source == LOG else ()
         node = next(iter(driver), node if node in nodes else "")
     if node.partition(".")[0] in nodes:
@@ -163,7 +162,7 @@ def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str
     """
     text = text.replace("JOBID", status.job if status.id else "JOBID")
     unfit = {finding["node"] for finding in status.findings if finding["kind"] != "warn"}
-    if unfit and unfit >= {*status.nodes}:  # no other node is known to be better
+    if len(unfit) > 1 and unfit >= {*status.nodes}:  # others are likely to have the same
         return " ".join(part for part in re.split(r"(?<=\.) ", text) if "--exclude=NODE" not in part)
     if not node:
         return text

@@ -57,8 +57,6 @@ _GROUP = re.compile(r"\([^()]*\)")
 _REPEATED_LETTER = re.compile(r".(?:[*+?]|\{[\d,]+\})\??", re.DOTALL)
 _PRIVATE = 0xE000  # of Unicode's private use area: stands for a quoted letter
 
-_Key = tuple[bool, bool, str, int, int]  # by which failures are sorted
-
 
 @dataclass(frozen=True)
 class Failure:
@@ -86,7 +84,8 @@ def failures(table: Sequence[Message], logs: Iterable[tuple[str, str]]) -> list[
     itself are left out: one of them has the trainer's command. Once there is a cause among the last errors of
     a log, only the last errors of further logs are looked at.
     """
-    found: dict[Message, tuple[_Key, tuple[Any, ...], Failure]] = {}
+    found: dict[Message, tuple[tuple[Any, ...], Failure]] = {}
+    places: dict[Message, tuple[bool, bool, str, int, int]] = {}
     is_known = False
     for number, (source, whole) in enumerate(logs):
         text = clean(whole)
@@ -107,10 +106,10 @@ def failures(table: Sequence[Message], logs: Iterable[tuple[str, str]]) -> list[
             failure = _failure(message, source, line, near, is_last=begin >= last)
             # Of lines about another node, the first that names it; their place is that of the first one.
             choice = (*key[:2], failure.node is None, *key[2:])
-            before_it = found.get(message, (key, choice, failure))
-            chosen = min(before_it[1:], (choice, failure), key=lambda pair: pair[0])
-            found[message] = min(key, before_it[0]), *chosen
-    return [failure for _, _, failure in sorted(found.values(), key=lambda hit: hit[0])]
+            if message not in found or choice < found[message][0]:
+                found[message] = choice, failure
+            places[message] = min(key, places.get(message, key))
+    return [found[message][1] for message in sorted(places, key=places.__getitem__)]
 
 
 def clean(text: str) -> str:
@@ -172,14 +171,12 @@ def _failure(
 ) -> Failure:
     start, pattern = line[:LONGEST], re.compile(message.pattern)
     ray, nccl, rank = _RAY_PREFIX.findall(prefix(start)), _NCCL.search(start), _RANK.search(start)
-    node = max(ray, key=bool, default="") or (nccl[1] if nccl else near[0])
+    node: str | None = max(ray, key=bool, default="") or (nccl[1] if nccl else near[0])
     number = int(rank[1] or rank[2]) if rank else near[1]
     is_drivers = bool(ray and not node)
-    if "node" in pattern.groupindex:
+    if "node" in pattern.groupindex:  # the line is about another node
         match = pattern.search(line, 0, _WINDOW)
-        return Failure(
-            message, source, shown(line), (match and match["node"]) or None, number, False, is_last
-        )
+        node, is_drivers = (match and match["node"]) or None, False
     return Failure(message, source, shown(line), node, number, is_drivers, is_last)
 
 

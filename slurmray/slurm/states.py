@@ -153,11 +153,9 @@ def with_head_loss(events: list[Event], ended: float | None) -> list[Event]:
     names = {event["event"] for event in events}
     if not start or names & {"stop", "end"} or head_loss(events):
         return events
-    head = start["nodes"][0]
+    head, time = start["nodes"][0], ended or events[-1]["time"]
     text = f"{head}: Slurm has marked the head node down. Has it lost power or its network?"
-    time = ended or events[-1]["time"]
-    loss = {"v": 1, "time": time, "event": "node_loss", "node": head, "text": text}
-    return [*events, loss]
+    return [*events, {"v": 1, "time": time, "event": "node_loss", "node": head, "text": text}]
 
 
 def is_last_attempt_over(events: Iterable[Event]) -> bool:

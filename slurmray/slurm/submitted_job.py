@@ -235,9 +235,9 @@ class Job:
         events = read_events(self._runs / f"{self.name}-{number}", self.host)
         if self._is_of_earlier_job(number, events):
             return []
-        if self._state != "NODE_FAIL" or number < last_attempt(self._runs, self.name, self.host):
-            return events
-        return with_head_loss(events, parse_time(parse_job(self._shown).get("EndTime", "")))
+        if self._state == "NODE_FAIL" and number >= last_attempt(self._runs, self.name, self.host):
+            return with_head_loss(events, parse_time(parse_job(self._shown).get("EndTime", "")))
+        return events
 
     def restarts(self, attempt: int | None = None) -> list[Restart]:
         """Return the starts of Ray and trainer in an attempt after its first one.
@@ -585,10 +585,8 @@ class Job:
         if uid and uid != str(self.host.uid):
             raise UsageError(f"job {self.name} is {user}'s, not yours")
         end = parse_end(state, code) if code else None
-        if not end or end.state not in FINAL:
-            return None
-        self._state = end.state
-        return end
+        self._state = end.state if end else ""
+        return end if end and end.state in FINAL else None
 
     def cancelled_by(self) -> tuple[str, bool] | None:
         """Return who cancelled the job, and whether that is its owner; None if Slurm does not know.

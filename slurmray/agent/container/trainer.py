@@ -1,6 +1,5 @@
 """The trainer: the job spec's command, which runs on the head node once the cluster is ready."""
 
-import errno
 import json
 import os
 import signal
@@ -89,7 +88,7 @@ class Trainer:
         except OSError as error:
             # The message and exit code of a shell.
             is_missing = paths.is_missing(error, argv[0], env.get("PATH", ""))
-            why = os.strerror(errno.ENOENT) if is_missing else error.strerror
+            why = "No such file or directory" if is_missing else error.strerror
             os.write(err, ("slurmray: %s: %s\n" % (argv[0], why)).encode("utf-8", "replace"))
             context.send({"type": "exit", "code": 127 if is_missing else 126})
         os.close(out)

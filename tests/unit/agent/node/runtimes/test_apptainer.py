@@ -166,7 +166,7 @@ def test_a_build_on_a_full_disk(tmp_path: Path) -> None:
     runtime.ensure_images()
     ((kind, check, found, _, fix),) = node.findings
     assert (kind, check, found) == ("image", "apptainer build", FULL.splitlines()[0])
-    assert fix == "free space on node1 where apptainer keeps images, and in TMPDIR, which setup may set"
+    assert fix == "free space on node1 where apptainer keeps images, and in TMPDIR of setup"
 
 
 def test_an_image_that_must_not_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
