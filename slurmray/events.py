@@ -162,7 +162,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
             "text": (_TEXT, "why, and which node takes whose place"),
         },
     ),
-    "stop": ("Slurm ends the job: scancel, preemption or the time limit.", {}),
+    "stop": ("Slurm ends the job: scancel, preemption, the time limit or a lost node.", {}),
     "stop_now": ("The grace period ends, by `slurmray cancel --now`.", {}),
     "time_limit": (
         "The time limit or preemption is near.",

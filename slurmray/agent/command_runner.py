@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from . import inherited, job_log
+from . import inherited, job_log, paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def run(
         )  # fmt: skip
     except OSError as error:
         why = "cannot execute %s: %s" % (argv[0], error.strerror)
-        if isinstance(error, FileNotFoundError):
+        if paths.is_missing(error, argv[0], env.get("PATH", "")):
             why = "%s: not found" % argv[0]
         return Result(127, "", why, why)
     due = float("inf") if timeout is None else time.monotonic() + timeout

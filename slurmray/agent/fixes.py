@@ -42,6 +42,7 @@ FIXES: "List[Tuple[str, str]]" = [
         FULL_DISK,
         "free space where {runtime} on {node} keeps images, or in its TMPDIR, or set TMPDIR in setup",
     ),
+    (r"any of the supported image formats", "gunzip it: Podman 4.3 loads no compressed archive"),
     (r"^(use|load) ", BY_HAND),
     (
         r"toomanyrequests|rate limit",

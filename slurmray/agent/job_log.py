@@ -37,7 +37,7 @@ LINES: "Dict[str, str]" = {
     "stall": "stalled: {text}; see {folder}",
     "failure": "{text}; the trainer has {seconds} s to end",
     "restart": "{text}",
-    "stop": "stop: scancel, preemption or the time limit ends the job",
+    "stop": "stop: scancel, preemption, the time limit or a lost node ends the job",
     "stop_now": "stop: the grace period ends, by slurmray cancel --now",
     "time_limit": "time limit or preemption near: the trainer gets {signal}, and has {seconds} s",
     "requeue": "requeue: {reason}; attempt {attempt} follows",

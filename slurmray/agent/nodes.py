@@ -21,6 +21,11 @@ def group_number(settings: "Settings", rank: int, spares: "Sequence[int]" = ()) 
     raise IndexError("no node has this rank")
 
 
+def may_be_lost(settings: "Settings") -> bool:
+    """Whether the job is kept when Slurm loses one of its nodes, but the head node: --no-kill."""
+    return settings["on_node_loss"] != "fail" or any(group["spares"] for group in settings["groups"])
+
+
 def ray_gpus(settings: "Settings", rank: int) -> int:
     """The number of GPUs that a node offers to Ray."""
     if rank == 0:

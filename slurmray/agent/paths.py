@@ -123,6 +123,15 @@ def find_program(name: str, folders: str) -> str:
     return ""
 
 
+def is_missing(error: OSError, name: str, folders: str) -> bool:
+    """Whether a program did not start since there is none of that name. folders: PATH.
+
+    With a folder in PATH that the user may not enter, execvp(3) says EACCES for it.
+    """
+    places = [os.path.join(folder, name) for folder in folders.split(os.pathsep)]
+    return isinstance(error, FileNotFoundError) or not any(map(os.path.exists, places))
+
+
 def own_file(path: str, flags: int) -> int:
     """Opener of files in the run directory: never writable for others, and readable if the umask permits."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o644)

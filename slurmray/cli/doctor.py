@@ -48,7 +48,7 @@ def doctor(
     if job and not is_json:
         rendered.require_one_job()
         rendered.require_variables()
-    rows = list(survey(rendered.host, rendered.folder))
+    rows = list(survey(rendered.host, rendered.folder, rendered.spec.heartbeat_timeout))
     if is_json:
         print_json([row._asdict() for row in rows])
     else:

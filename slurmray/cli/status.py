@@ -81,7 +81,6 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
 def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator[str]:
     from slurmray.cli.terminal import printable, styled
     from slurmray.diagnosis.causes import for_job
-    from slurmray.diagnosis.exit_codes import fix_of
     from slurmray.slurm.timeline import clock, duration
 
     color = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "yellow"}.get(status.state, "red")
@@ -114,17 +113,26 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
         yield styled(
             printable(f"  {summary}: {finding['fix']}"), "yellow" if finding["kind"] == "warn" else "red"
         )
-    if status.end:
-        yield printable(f"  {status.end['text']}")
-        if status.end["source"] == "slurmray":
-            fix = fix_of(status.end)
-            advice = for_job(fix, status, status.end["node"], is_remembered=is_remembered)
-            yield printable(f"  {advice}".rstrip())
+    text, node, fix = _end(status)
+    for line in filter(None, (text, for_job(fix, status, node, is_remembered=is_remembered))):
+        yield printable(f"  {line}")
     place = f"{host}:" if host else ""
     if status.log:
         yield printable(f"  log: {place}{status.log}")
     if status.run_dir:
         yield printable(f"  logs of each node: {place}{status.run_dir}/logs")
+
+
+def _end(status: Status) -> tuple[str, str, str]:
+    """What ended the job, the node to blame, and what to do; "" where that is not recorded."""
+    from slurmray.diagnosis.exit_codes import fix_of
+    from slurmray.diagnosis.final_states import STATES
+
+    if status.end:
+        return status.end["text"], status.end["node"], fix_of(status.end)
+    # A start with a failed node, and no end: of the head node, by which another end would have been recorded.
+    lost = [start for start in status.starts[-1:] if start.failed]
+    return (lost[0].reason, lost[0].failed, STATES["NODE_FAIL"].fix) if lost else ("", "", "")
 
 
 def _use(usage: Usage, log: str) -> Iterator[str]:

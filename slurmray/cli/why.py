@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from slurmray.diagnosis.causes import Cause
     from slurmray.slurm.job_status import Status
     from slurmray.slurm.log_end import LogEnd
+    from slurmray.slurm.states import End
     from slurmray.slurm.submitted_job import Job
 
 _NODE_IP = re.compile(r"^[ \t]*Local node IP: ([0-9a-fA-F.:]{3,45})[ \t]*$", re.MULTILINE)
@@ -108,7 +109,20 @@ def find_answer(job: Job) -> Answer:
     with contextlib.suppress(SlurmrayError):
         log = job.logs(last=_LAST)
     title = f"job {status.job}" + (f", {status.name}" if status.name else "")
+    if status.state == "COMPLETING" and (end := _own_end(job, log)):  # Slurm waits for a lost node
+        status = status._replace(state=end.state, code=f"{end.exit_code}:{end.signal}")
     return _diagnosed(title, status, log, lambda hosts: _other_logs(job, status, hosts), job)
+
+
+def _own_end(job: Job, log: str) -> End | None:
+    """How the job has ended by its own record; None if it has not, or is to start again."""
+    from slurmray.slurm.log_end import end_in_log
+    from slurmray.slurm.states import is_last_attempt_over, recorded_end
+
+    events = job.events()
+    if events:
+        return recorded_end(events) if is_last_attempt_over(events) else None
+    return end_in_log(log)
 
 
 def _diagnosed(

@@ -40,7 +40,7 @@ class Cause:
     consequence, what another failure has led to that is not known; general, a code or a state.
     source: the log that has the message; "" for a code. evidence: its line, or code and meaning; "" if
     nothing is known. is_certain: whether it ended the job. file: the output file that Slurm could not open.
-    name, family, hardware: of the message. node, rank: where it was printed; "" and None if unknown.
+    name, family, hardware: of the message. node, rank: that it is about; "" and None if unknown.
     """
 
     role: str
@@ -87,7 +87,8 @@ def diagnose(
         is_of_head = failure.is_last and failure.source == head_log
         ended_it |= is_killed and is_of_head and failure.message.name in _OUT_OF_MEMORY
         role = _role(failure, ended_it, [cause.role for cause in causes])
-        if role:
+        # Where Slurm has ended the job, its state is the reason.
+        if role and not (role == "consequence" and has_ended and status.state != "FAILED"):
             causes.append(_of(failure, role, status.nodes, hosts))
     is_known = says_cause(text) or any(cause.is_certain for cause in causes)
     if has_ended and has_too_few_spares(text):
@@ -112,8 +113,10 @@ def _role(failure: Failure, ended_it: bool, before: list[str]) -> str:
 def _of(failure: Failure, role: str, nodes: Sequence[str], hosts: Mapping[str, str]) -> Cause:
     """nodes: of the job, the head node first."""
     known = failure.message
-    node = hosts.get(failure.node, failure.node) or failure.source.removeprefix("log of ")
-    if not failure.node:
+    node = ""
+    if failure.node is not None:
+        node = hosts.get(failure.node, failure.node) or failure.source.removeprefix("log of ")
+    if failure.node == "":
         driver = nodes[:1] if failure.is_driver and failure.source == LOG else ()
         node = next(iter(driver), node if node in nodes else "")
     if node.partition(".")[0] in nodes:
@@ -158,6 +161,9 @@ def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str
     is_remembered: whether it was submitted with slurmray.
     """
     text = text.replace("JOBID", status.job if status.id else "JOBID")
+    unfit = {finding["node"] for finding in status.findings if finding["kind"] != "warn"}
+    if len(unfit) > 1 and unfit >= {*status.nodes}:  # others are likely to have the same
+        return " ".join(part for part in re.split(r"(?<=\.) ", text) if "--exclude=NODE" not in part)
     if not node:
         return text
     failed = [start.failed for start in status.starts[:-1]] + [event["node"] for event in status.set_aside]

@@ -26,7 +26,7 @@ EXIT_CODES: dict[int, Explanation] = {
         "variable to export before sbatch.",
     ),
     ExitCode.PREFLIGHT: Explanation(
-        "a node lacks something: Python, runtime, GPUs, address, mount, temp folder; or `setup` failed",
+        "a node lacks something: runtime, GPUs, address, mount, temp folder, without an image Python or Ray; or `setup` failed",
         "A check on a node failed before Ray was started there, or `setup` did.",
         "The log names the node, what is wrong and what to do about it. If only that node is affected, "
         "exclude it: sbatch --exclude=NODE generated.sh.",
@@ -34,7 +34,7 @@ EXIT_CODES: dict[int, Explanation] = {
     ExitCode.IMAGE: Explanation(
         "the image is missing, could not be pulled or built, or its Python has no Ray",
         "The name is misspelt, the nodes cannot reach the registry or are not logged in to it, their disk "
-        "is full, the build failed, or container.python (of the image or, without one, of `setup`) has no Ray.",
+        "is full, the build failed, or the image has no container.python, or that has no Ray.",
         "Try it on a node with your own account: podman pull IMAGE, or docker pull IMAGE. If the nodes "
         "cannot reach the registry, load the image there first: podman load -i FILE.",
     ),

@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from slurmray.diagnosis.entries import LONGEST, Message
 
@@ -62,14 +63,15 @@ class Failure:
     """A known message in a log.
 
     line: without colours. node, rank: as the line says, the exception of a Ray task that it belongs to, or
-    torchrun's summary; a host or an address; "" and None without one. is_driver: whether Ray's prefix has no
-    address: the line is from the driver's node. is_last: whether only errors follow it, and no progress.
+    torchrun's summary; a host or an address; "" and None without one. The node is None where the line is
+    about another node than the one that printed it, and does not name it. is_driver: whether Ray's prefix has
+    no address: the line is from the driver's node. is_last: whether only errors follow it, and no progress.
     """
 
     message: Message
     source: str
     line: str
-    node: str
+    node: str | None
     rank: int | None
     is_driver: bool
     is_last: bool
@@ -82,7 +84,8 @@ def failures(table: Sequence[Message], logs: Iterable[tuple[str, str]]) -> list[
     itself are left out: one of them has the trainer's command. Once there is a cause among the last errors of
     a log, only the last errors of further logs are looked at.
     """
-    found: dict[Message, tuple[tuple[bool, bool, str, int, int], Failure]] = {}
+    found: dict[Message, tuple[tuple[Any, ...], Failure]] = {}
+    places: dict[Message, tuple[bool, bool, str, int, int]] = {}
     is_known = False
     for number, (source, whole) in enumerate(logs):
         text = clean(whole)
@@ -99,10 +102,14 @@ def failures(table: Sequence[Message], logs: Iterable[tuple[str, str]]) -> list[
             latest = max([latest, *(own or _times(before[-_WINDOW:])[-1:])])
             time = own[0] if own else latest
             key = (message.is_follow_up, begin < last, time or "~" * (number > 0), number, begin)
-            if message not in found or key < found[message][0]:
-                near = _near(before, root if begin >= last else None)
-                found[message] = key, _failure(message, source, line, near, is_last=begin >= last)
-    return [failure for _, failure in sorted(found.values(), key=lambda hit: hit[0])]
+            near = _near(before, root if begin >= last else None)
+            failure = _failure(message, source, line, near, is_last=begin >= last)
+            # Of lines about another node, the first that names it; their place is that of the first one.
+            choice = (*key[:2], failure.node is None, *key[2:])
+            if message not in found or choice < found[message][0]:
+                found[message] = choice, failure
+            places[message] = min(key, places.get(message, key))
+    return [found[message][1] for message in sorted(places, key=places.__getitem__)]
 
 
 def clean(text: str) -> str:
@@ -162,11 +169,15 @@ def _lines(message: Message, text: str, start: int, stop: int) -> Iterator[tuple
 def _failure(
     message: Message, source: str, line: str, near: tuple[str, int | None], *, is_last: bool
 ) -> Failure:
-    start = line[:LONGEST]
+    start, pattern = line[:LONGEST], re.compile(message.pattern)
     ray, nccl, rank = _RAY_PREFIX.findall(prefix(start)), _NCCL.search(start), _RANK.search(start)
-    node = max(ray, key=bool, default="") or (nccl[1] if nccl else near[0])
+    node: str | None = max(ray, key=bool, default="") or (nccl[1] if nccl else near[0])
     number = int(rank[1] or rank[2]) if rank else near[1]
-    return Failure(message, source, shown(line), node, number, bool(ray and not node), is_last)
+    is_drivers = bool(ray and not node)
+    if "node" in pattern.groupindex:  # the line is about another node
+        match = pattern.search(line, 0, _WINDOW)
+        node, is_drivers = (match and match["node"]) or None, False
+    return Failure(message, source, shown(line), node, number, is_drivers, is_last)
 
 
 def shown(line: str) -> str:

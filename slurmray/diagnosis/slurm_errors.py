@@ -15,6 +15,9 @@ _ERRNO = {
     ),
     "|Invalid node name| specified": "`sinfo --Node` lists values for slurm.nodelist",
     "|Invalid qos| specification": "`sacctmgr show associations user=$USER` lists values for slurm.qos",
+    "|Pathname of a file, directory or other parameter too long|": (
+        "the script is larger than the site allows (max_script_size in SchedulerParameters, by default 4 MB)"
+    ),
     "Requested |node configuration is not available|": (
         "`sinfo --Node --format='%N %c %m %G'` lists CPUs, MiB and GPUs (type and number) of each node; "
         "ask for what one has"
@@ -28,6 +31,9 @@ _ERRNO = {
 }
 _COMMANDS = {
     "|Could not establish a configuration source|": "this host is not set up for Slurm: use a login node",
+    "option '--res=x' |is ambiguous; possibilities|: '--reservation' '--resv-ports'": (
+        "write the option in full: a newer Slurm has others that begin so"
+    ),
     "|invalid partition| specified: x": "`sinfo --format=%P` lists values for slurm.partition",
 }
 SLURM_ERRORS = tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from slurmray.diagnosis.failures import clean, last_errors, prefix
+from slurmray.diagnosis.slurmstepd import LINE
 
 _HEADER = "Traceback (most recent call last):"
 _LINKS = (
@@ -12,6 +13,7 @@ _LINKS = (
     "During handling of the above exception, another exception occurred:",
 )
 _OTHERS = (*_LINKS, "wandb: ", "srun: ", "slurmstepd: ")  # what is no part of a message
+_STEPD = re.compile(f"^{LINE}")
 # What kubectl logs --timestamps and others put in front of each line.
 _TIME = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]? ")
 _HEADERS, _LINES = 100, 400  # tracebacks that are looked at, and lines of each
@@ -25,7 +27,8 @@ def last_traceback(text: str) -> list[str]:
     is another one. [] without one.
     """
     text = clean(text)
-    lines = [_TIME.sub("", line) for line in text[last_errors(text) :].splitlines()]
+    lines = text[last_errors(text) :].splitlines()
+    lines = [_TIME.sub("", _STEPD.sub("slurmstepd: ", line)) for line in lines]
     starts = [number for number, line in enumerate(lines) if line.endswith(_HEADER)][-_HEADERS:]
     blocks = [_of_process(lines, start) for start in starts]
     own = [number for number, block in enumerate(blocks) if "ChildFailedError" not in "\n".join(block)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from slurmray.diagnosis.slurmstepd import JOB_CANCELLED
 from slurmray.slurm.states import End
 
 _SHOWN = 15  # lines, as in the job's log
@@ -16,11 +17,6 @@ _START = re.compile(
 _ATTEMPT = re.compile(r"^\[slurmray +[0-9.]+ s\] start: job ", re.MULTILINE)
 _CODE = "[0-9]{1,3}(?![0-9])"
 _END = re.compile(rf"done: (?:trainer exited with {_CODE}|the nodes)|failed \({_CODE} |stopped by Slurm")
-# src/slurmd/slurmstepd/req.c: the reason is missing after scancel.
-_STOPPED_AT = re.compile(
-    r"^slurmstepd\S{0,256}: error: \*\*\* JOB \d{1,10} .{0,300}?CANCELLED AT (\S{1,64})( .{0,200})? \*\*\*",
-    re.MULTILINE,
-)
 
 
 class LogEnd(NamedTuple):
@@ -77,7 +73,7 @@ def end_in_log(log: str) -> End | None:
         return None
     match = re.search(rf"exited with ({_CODE})|^failed .({_CODE}) ", end.text)
     code = int(match[1] or match[2]) if match else 0
-    is_stopped = end.is_stopped or end.text.startswith("stopped")
+    is_stopped = end.text.startswith("stopped") or (end.is_stopped and end.text.startswith("done: "))
     return End("CANCELLED" if is_stopped else "FAILED" if code else "COMPLETED", code, 0)
 
 
@@ -96,5 +92,5 @@ def stopped_at(log: str) -> tuple[str, str]:
     "" if Slurm wrote none. It appends the log of an attempt to that of the one before.
     """
     starts = [match.start() for match in _ATTEMPT.finditer(log)]
-    match = _STOPPED_AT.search(log, starts[-1] if starts else 0)
-    return (match[1], (match[2] or "").strip()) if match else ("", "")
+    match = JOB_CANCELLED.search(log, starts[-1] if starts else 0)
+    return (match[1], match[2] or "") if match else ("", "")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slurmray.agent.controller.allocation import CLEAN_UP_TIME
+from slurmray.agent.heartbeat import ANSWER_WAIT
 from slurmray.agent.node.checks import storage
 from slurmray.agent.node.runtimes import RUNTIMES, STEP
 from slurmray.slurm import slurm_commands, syntax
@@ -34,11 +35,11 @@ class Row(NamedTuple):
     is_wrong: bool = False
 
 
-def survey(host: Host, folder: Path) -> Iterator[Row]:
+def survey(host: Host, folder: Path, heartbeat_timeout: int) -> Iterator[Row]:
     """Ask Slurm and a login host. folder: from which jobs would be submitted. SlurmError if Slurm refuses."""
     output = functools.partial(slurm_commands.output, host=host)
     config = parse_config(output(["scontrol", "show", "config"]))
-    yield from config_rows(config)
+    yield from config_rows(config, heartbeat_timeout)
     yield from partition_rows(output(["sinfo", "--noheader", "--format=%P|%a|%l|%F|%c|%m|%G"]))
     if "associations" in config.get("AccountingStorageEnforce", ""):
         user = output(["id", "--user", "--name"]).strip()
@@ -61,8 +62,8 @@ def parse_config(text: str) -> dict[str, str]:
     return {name: value.rstrip() for name, value in found}
 
 
-def config_rows(config: dict[str, str]) -> Iterator[Row]:
-    """Yield what follows from Slurm's configuration."""
+def config_rows(config: dict[str, str], heartbeat_timeout: int) -> Iterator[Row]:
+    """Yield what follows from Slurm's configuration. heartbeat_timeout: of jobs, in seconds."""
     version = config.get("SLURM_VERSION", "unknown")
     number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     is_old = bool(number) and number < OLDEST_SLURM
@@ -74,6 +75,12 @@ def config_rows(config: dict[str, str]) -> Iterator[Row]:
     timeout = config.get("SlurmdTimeout", "").removesuffix(" sec")
     if timeout.isdecimal():
         yield requeue_row(int(timeout), config.get("AuthInfo", ""))
+        noticed = heartbeat_timeout + round(ANSWER_WAIT)
+        if 0 < int(timeout) <= noticed:
+            own = f"before slurmray acts after {noticed} s (heartbeat_timeout {heartbeat_timeout} s, and 6 s)"
+            found = f"Slurm ends jobs for a silent node after {timeout} s (SlurmdTimeout), {own}"
+            fix = f"let administrators set SlurmdTimeout to {2 * noticed} or more, or set requeue.max in jobs"
+            yield Row("lost nodes", found, fix)
     for name in ("JobContainerType", "NamespaceType"):  # the second one since Slurm 25.11
         if config.get(name, "").endswith("/tmpfs"):  # noqa: S108 - job_container/tmpfs, namespace/tmpfs
             fix = "with Docker, set ray.temp_dir to a folder outside /tmp on the nodes' own disks"

@@ -112,7 +112,7 @@ def recorded_end(events: Iterable[Event]) -> End | None:
     if end is None:
         return None
     code = end["exit_code"]
-    if "stop" in by_name or end["source"] == "slurm":
+    if end["source"] == "slurm" or ("stop" in by_name and end["source"] != "slurmray"):
         return End("CANCELLED", code, 0)
     return End("FAILED" if code else "COMPLETED", code, 0)
 
@@ -150,6 +150,20 @@ def head_loss(events: Sequence[Event]) -> Event | None:
     start = next((event for event in events if event["event"] == "start"), None)
     last = next((event for event in reversed(events) if event["event"] == "node_loss"), None)
     return last if start and last and last["node"] == start["nodes"][0] else None
+
+
+def with_head_loss(events: list[Event], ended: float | None) -> list[Event]:
+    """Return the events of a job that is NODE_FAIL, with the loss of the batch script's host if it was that.
+
+    The batch script records each other end. ended: seconds since 1970, None if it is not known.
+    """
+    start = next((event for event in events if event["event"] == "start"), None)
+    names = {event["event"] for event in events}
+    if not start or names & {"stop", "end"} or head_loss(events):
+        return events
+    head, time = start["nodes"][0], ended or events[-1]["time"]
+    text = f"{head}: Slurm has marked the head node down. Has it lost power or its network?"
+    return [*events, {"v": 1, "time": time, "event": "node_loss", "node": head, "text": text}]
 
 
 def is_last_attempt_over(events: Iterable[Event]) -> bool:

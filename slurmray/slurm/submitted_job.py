@@ -43,6 +43,7 @@ from slurmray.slurm.states import (
     parse_job,
     parse_time,
     recorded_end,
+    with_head_loss,
 )
 from slurmray.slurm.tasks import Task, list_tasks
 from slurmray.slurm.usage import NodeUse, Usage, parse_samples, parse_usage
@@ -107,6 +108,7 @@ class Job:
         self.sbatch_code = 0  # with slurm.wait, that of the job
         self._outputs: list[Path] = []
         self._shown = ""  # of scontrol, in the last request about the job
+        self._state = ""  # by Slurm, in the last request about the job
         self._is_asked = False  # Slurm, for the folder
         self._is_own = False  # Slurm has said so
 
@@ -229,11 +231,15 @@ class Job:
     def events(self, attempt: int | None = None) -> list[Event]:
         """Return the events of an attempt, see docs/reference/events.md; [] before it has some.
 
-        attempt: None is the last one.
+        attempt: None is the last one, with the loss of its head node if only Slurm has noticed that.
         """
         number = last_attempt(self._runs, self.name, self.host) if attempt is None else attempt
         events = read_events(self._runs / f"{self.name}-{number}", self.host)
-        return [] if self._is_of_earlier_job(number, events) else events
+        if self._is_of_earlier_job(number, events):
+            return []
+        if self._state == "NODE_FAIL" and number >= last_attempt(self._runs, self.name, self.host):
+            return with_head_loss(events, parse_time(parse_job(self._shown).get("EndTime", "")))
+        return events
 
     def restarts(self, attempt: int | None = None) -> list[Restart]:
         """Return the starts of Ray and trainer in an attempt after its first one.
@@ -556,6 +562,7 @@ class Job:
         if self.task is None and not self._is_array(record) and (name := read_array_task(record)):
             self.id, self.task = map(int, name.split("_"))  # by its own id
         if record:
+            self._state = record["JobState"]
             self._folder = Path(record["WorkDir"])
             paths = (record.get("StdOut"), record.get("StdErr"))
             self._outputs = [Path(path) for path in dict.fromkeys(paths) if path]
@@ -583,6 +590,7 @@ class Job:
         if uid and uid != str(self.host.uid):
             raise UsageError(f"job {self.name} is {user}'s, not yours")
         end = parse_end(state, code) if re.fullmatch(FORMS["ExitCode"], code) else None
+        self._state = end.state if end else ""
         return end if end and end.state in FINAL else None
 
     def cancelled_by(self) -> tuple[str, bool] | None:

@@ -157,4 +157,6 @@ def test_a_setup_that_fails(jobs: Jobs) -> None:
     setup = "[[ $SLURMD_NODENAME != node2 ]] || { echo no such module >&2; exit 3; }"
     job = jobs.run(TWO + yaml.safe_dump({"setup": setup}), ["true"])
     assert (job.state, job.code) == ("FAILED", "65:0"), job.log
-    assert job.last_line == "failed (65 preflight): node2: setup exited with 3: no such module", job.log
+    assert job.last_line.startswith("failed (65 preflight): node2: setup exited with 3: no such module. "), (
+        job.log
+    )

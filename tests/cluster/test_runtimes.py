@@ -162,7 +162,7 @@ def test_stages_without_a_container(jobs: Jobs) -> None:
 
 def test_a_python_without_ray_is_found_on_all_nodes(jobs: Jobs) -> None:
     job = jobs.run(bare_spec(setup="true"))
-    assert job.code == "66:0", job.log
+    assert job.code == "65:0", job.log
     fix = "activate its environment in setup, or set container.python"
     row = f"no Ray | Python 3.8 or later, and ray[default] in it | {fix}"
     found = {

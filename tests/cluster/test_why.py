@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 
 from . import bare
-from .jobs import Jobs, path_with_slurm
+from .faults.test_host_loss import boot_again
+from .jobs import HANG, Jobs, path_with_slurm, wait_until
 from .test_verbs import slurmray, submit
 
 SLURM = {"nodes": 1, "cpus_per_task": 2, "mem": "1G"}
@@ -134,3 +136,74 @@ def test_without_a_run_directory(jobs: Jobs, cluster: SlurmCluster, monkeypatch:
     text = " ".join(slurmray("why", str(killed)).stdout.split())
     assert "0:9: SIGKILL ended the batch script possible cause: It still ran KillWait seconds" in text, text
     assert "JOBID" not in text
+
+
+def lose(cluster: SlurmCluster, jobs: Jobs, name: str, lost: str, **more: object) -> int:
+    """Submit a job of two nodes, and power one off when its trainer runs."""
+    slurm = {**SLURM, "nodes": 2}
+    job = submit(write_spec(jobs, name, slurm=slurm, **more), "--", "bash", "-c", "echo started; sleep 600")
+    jobs.wait_for(job, "\nstarted\n")
+    cluster.power_off(lost)
+    return job
+
+
+def about_the_loss(job: int) -> list[str]:
+    """What why and status print of it, and the page of report, each in one line."""
+    shown = [" ".join(slurmray(verb, str(job)).stdout.split()) for verb in ("why", "status")]
+    assert slurmray("report", str(job)).returncode == 0
+    page = Path(f"slurmray-{job}.html").read_text()
+    return [*shown, " ".join(re.sub("<[^>]*>", " ", page).split())]
+
+
+@pytest.fixture
+def hasty(none_layout: Layout) -> Iterator[SlurmCluster]:
+    """A cluster whose SlurmdTimeout is below the heartbeat timeout."""
+    options = {"SlurmdTimeout": "8", "KillWait": "5"}
+    with SlurmCluster(ClusterConfig(options=options), none_layout) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def jobs_of_hasty(hasty: SlurmCluster, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    monkeypatch.setenv("PATH", path_with_slurm(hasty, tmp_path / "commands"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(folder)
+    return Jobs(hasty, folder)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("lost", "other"), [("node2", "node1"), ("node1", "node2")])
+def test_slurm_is_the_first_to_notice_a_lost_node(
+    hasty: SlurmCluster, jobs_of_hasty: Jobs, lost: str, other: str
+) -> None:
+    job = lose(hasty, jobs_of_hasty, "lost", lost)
+    assert hasty.wait(job, HANG)[0] == "NODE_FAIL"
+    if lost == "node2":  # the batch script's host lives
+        wait_until(lambda: "] failed (71" in jobs_of_hasty.log(job), lambda: jobs_of_hasty.log(job))
+    shown = about_the_loss(job)
+    for text in shown:
+        assert f"{lost}: Slurm has marked" in text, text
+        assert "stopped by Slurm" not in text
+        assert "No node was lost" not in text
+    for text in shown[:2]:
+        assert f"exclude={lost}" in text
+        assert f"exclude={other}" not in text
+    assert "8 s (SlurmdTimeout), before slurmray acts after 31 s" in " ".join(
+        slurmray("doctor").stdout.split()
+    )
+
+
+@pytest.mark.full
+def test_while_slurm_waits_for_a_lost_node(jobs: Jobs, cluster: SlurmCluster) -> None:
+    job = lose(cluster, jobs, "waits", "node2")
+    try:
+        wait_until(lambda: "] failed (71" in jobs.log(job), lambda: jobs.log(job))
+        assert cluster.job(job)["JobState"] == "COMPLETING"
+        text = f"job {job}, waits: FAILED. failed (71 node lost): node2: no heartbeat for 25 s."
+        shown = about_the_loss(job)
+        assert shown[0].startswith(text)
+        for each in shown[:2]:
+            assert "exclude=node2" in each
+            assert "exclude=node1" not in each
+    finally:
+        boot_again(cluster, "node2")

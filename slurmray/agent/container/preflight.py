@@ -39,7 +39,8 @@ def require_ray(context: "NodeContext") -> "Tuple[str, Version]":
         from ..fixes import PYTHON_FIX, PYTHON_WANTED
 
         found = "Python %d.%d" % sys.version_info[:2] if is_old else "no Ray"
-        context.send_finding("image", sys.executable, found, PYTHON_WANTED, PYTHON_FIX)
+        kind = "preflight" if context.settings["container"]["runtimes"] == ["none"] else "image"
+        context.send_finding(kind, sys.executable, found, PYTHON_WANTED, PYTHON_FIX)
         raise Unfit
     if version is None:
         fix = "Install ray[default] for it, or set container.python to the image's Python that has it"

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 
+from .. import paths
 from ..job_errors import JobError
 from . import process_tree, variables
 from .ray import ports
@@ -86,8 +87,10 @@ class Trainer:
                 context.children.spawn("trainer", argv, env, out, err)
         except OSError as error:
             # The message and exit code of a shell.
-            os.write(err, ("slurmray: %s: %s\n" % (argv[0], error.strerror)).encode("utf-8", "replace"))
-            context.send({"type": "exit", "code": 127 if isinstance(error, FileNotFoundError) else 126})
+            is_missing = paths.is_missing(error, argv[0], env.get("PATH", ""))
+            why = "No such file or directory" if is_missing else error.strerror
+            os.write(err, ("slurmray: %s: %s\n" % (argv[0], why)).encode("utf-8", "replace"))
+            context.send({"type": "exit", "code": 127 if is_missing else 126})
         os.close(out)
         os.close(err)
         return True

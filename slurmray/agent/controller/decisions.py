@@ -5,6 +5,7 @@ around it. controller_process.py has the real process.
 """
 
 from .. import heartbeat, signals
+from ..nodes import may_be_lost
 from . import findings, message_check, srun_errors, state
 from .bring_up import BringUp
 from .host_list import and_names, host_list, names
@@ -207,7 +208,12 @@ class Controller:
     def _on_lost_by_srun(self, name: str, text: str, is_step_over: bool) -> None:
         self.nodes[name].is_lost = True
         if not is_step_over:
-            self._fail(name, "node_lost", text)
+            # Without --no-kill it is why Slurm ends the job, whose SIGTERM may come first.
+            is_reason = self.requests.is_stopping and not may_be_lost(self.settings)
+            if is_reason and not self.state.failure and self.state.trainer_code != 0:
+                self.state.failure = Failure([name], "node_lost", text)
+            else:
+                self._fail(name, "node_lost", text)
             return
         self.monitor.forget(name)
         self.state.advance([name], "lost")
@@ -726,6 +732,7 @@ class Controller:
         if not self.state.failure:
             self.state.failure = failure
             if self.requests.is_end_requested:  # the outcome will be that
+                failure.ends_job = False
                 self.log.write(str(failure))
         elif more and (kind == "node_lost" or (kind == "ray" and self.state.has_trained)):
             if len(later) > self._later_logged and (later[-1].kind, later[-1].text) == (kind, text):

@@ -237,6 +237,7 @@ class JobRun(Actions):
         path = os.path.join(self.job["run_dir"], "logs", name + ".log")
         lines: "List[str]" = []
         background_io.call("a node's log", lambda: lines.extend(paths.last_lines(path, LOG_LINES)), LOG_WAIT)
+        lines = [line for line in lines if line != name]  # a node's log begins with its name
         if lines:
             self.log.write("last lines of %s:" % path)
             self.log.write_raw("".join(line + "\n" for line in lines))

@@ -3,6 +3,7 @@
 import signal
 
 from .. import job_errors
+from ..nodes import may_be_lost
 from .host_list import and_names, host_list
 from .state import CHECKED, STARTED
 
@@ -28,6 +29,7 @@ class Failure:
         self.kind = kind
         self.text = text
         self.logs = [log] if log else nodes[:LOGS_SHOWN]
+        self.ends_job = True  # False: Slurm was ending the job already
 
     @property
     def node(self) -> str:
@@ -85,7 +87,8 @@ def outcome_of(state: "JobState", settings: "Settings", srun_code: int) -> Outco
         if code is not None:
             ended = "the trainer was stopped and exited with %d" % code
         return Outcome.failed("time_limit", "", "time limit or preemption near: " + ended)
-    if requests.is_end_requested:
+    is_lost = failure is not None and kind == "node_lost" and failure.ends_job
+    if requests.is_end_requested and not (is_lost and not may_be_lost(settings)):
         return Outcome.stopped()
     if not failure:
         return _without_failure(state, settings, srun_code, lost)

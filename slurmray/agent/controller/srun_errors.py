@@ -22,7 +22,11 @@ LOSSES = (
         "Slurm could not start its task. Has it lost power or its network?",
         True,
     ),
-    (r"srun: error: Node failure on (?P<name>\S+)$", "Slurm has marked it down", False),
+    (
+        r"srun: error: Node failure on (?P<name>\S+)$",
+        "Slurm has marked it down. Has it lost power or its network?",
+        False,
+    ),
 )
 # Likewise, about tasks that a signal has ended: src/srun/launch.c. The number of a task is its node's place.
 TASKS_KILLED = r"srun: error: \S+: tasks? ([0-9,-]+): (?!Exited with )"

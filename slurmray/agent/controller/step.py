@@ -5,6 +5,7 @@ import subprocess
 import zlib
 
 from .. import background_io, loader, script_parts
+from ..nodes import may_be_lost
 from ..wire import codec
 from . import step_environment
 
@@ -45,8 +46,7 @@ class Step:
 def start_steps(text: str, job: "Job", parts: "List[Component]") -> "List[Step]":
     """Start one task on every node, and send each the script. parts: the components of the job."""
     settings = script_parts.read_settings(text)
-    has_spares = any(group["spares"] for group in settings["groups"])
-    options = ["--no-kill"] if settings["on_node_loss"] != "fail" or has_spares else []
+    options = ["--no-kill"] if may_be_lost(settings) else []
     options += container_options(settings, job, settings["container"]["image"])
     agent = script_parts.read_agent(text)
     sent = text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))

@@ -181,7 +181,8 @@ class NodeApi:
             raise job_errors.JobError("preflight", message % field)
         if process.returncode:
             lines = paths.last_lines(self.log_path, 3, begin)
-            message = "%s exited with %d: %s" % (field, process.returncode, " / ".join(lines) or "no output")
+            message = "%s exited with %d: %s. Correct it; the node's log has all of its output"
+            message = message % (field, process.returncode, " / ".join(lines) or "no output")
             raise job_errors.JobError("preflight", message)
         pairs = (entry.partition("=") for entry in output.decode("utf-8", "surrogateescape").split("\0"))
         return {name: value for name, equals, value in pairs if equals}

@@ -292,12 +292,12 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "command-not-found",
         "bash: line 3: torchrun: command not found",
-        "Bash and dash, run with such commands",
+        "Bash and dash, run with such commands; slurmray, for the trainer",
         r"(bash: |: line \d+: )(?:line \d+: )?(?!(?:nvidia-smi|rocm-smi|module|ml|tput): )[\w./+-]+: command not found"
-        r"|\bsh: \d+: (?!nvidia-smi|rocm-smi)\S+: not found",
+        r"|\bsh: \d+: (?!nvidia-smi|rocm-smi)\S+: not found|slurmray: [^:]{1,200}: No such file or directory",
         "A program is not installed where the command runs, or not in PATH.",
-        "`setup` runs on the host, `run` and container.setup in the container: install the program there, or write "
-        "its full path.",
+        "Check its name. `setup` runs on the host, `run` and container.setup in the container: install the program there, "
+        "or write its full path.",
     ),
     Message(
         "script-not-executable",

@@ -3,9 +3,7 @@
 from slurmray.diagnosis.entries import Message
 
 # What runs on the host: no image needs it.
-_ON_HOST = (
-    r"(runc|crun|conmon|newuidmap|newgidmap|slirp4netns|pasta|netavark|fuse-overlayfs|nvidia-c[\w.-]{1,40})"
-)
+_ON_HOST = r"(runc|crun|conmon|newuidmap|newgidmap|slirp4netns|pasta|netavark|fuse-overlayfs|catatonit|nvidia-c[\w.-]{1,40})"
 _PYXIS = "pyxis 0.24: pyxis_slurmstepd.c"
 
 MESSAGES: tuple[Message, ...] = (
@@ -100,11 +98,29 @@ MESSAGES: tuple[Message, ...] = (
         "github.com/gglyptodon/helixer-docker/issues/5; enroot: src/common.sh, github.com/NVIDIA/pyxis/issues/101",
         rf"{_ON_HOST}\W{{1,8}}: executable file not found in \$PATH"
         r"|fork/exec /\S+: no such file or directory: unknown"
-        r'|container creation failed: exec: "\S+nvidia-container-cli": stat |\[ERROR\] Command not found: ',
+        r'|container creation failed: exec: "\S+nvidia-container-cli": stat |\[ERROR\] Command not found: '
+        r"|container-init binary not found on the host",
         "The node lacks a program that the container runtime calls; the line names it.",
         "Install it on that node (newuidmap is in uidmap or shadow-utils, those of NVIDIA in nvidia-container-toolkit), "
-        "or leave the node out: sbatch --exclude=NODE generated.sh.",
+        "remove --init from container.args if it is catatonit, which the job's container does without, or leave the node out: sbatch --exclude=NODE generated.sh.",
         "node",
+    ),
+    Message(
+        "container-limit-refused",
+        "Error: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted: OCI permission denied",
+        "crun, run with Podman 4.3.1, 5.4.2 and 5.8.6",
+        r"setrlimit `\w+`: Operation not permitted",
+        "container.ulimits, or an option in container.args, asks for more than the hard limit that you have on the node.",
+        "Lower it to what `ulimit -Hn` (open files) or `ulimit -Hu` (processes) shows in a job, or let an administrator "
+        "raise that limit.",
+    ),
+    Message(
+        "container-shm-size-with-ipc",
+        "Error: invalid config provided: cannot set shmsize when running in the {host } IPC Namespace",
+        "Podman 4.3.1, 5.4.2 and 5.8.6, run",
+        r"cannot set shmsize when running in the \{\S* ?\S*\} IPC Namespace",
+        "container.args has --ipc, and Podman then accepts no --shm-size, which slurmray sets.",
+        "Remove --ipc from container.args: container.shm_size is the size of /dev/shm.",
     ),
     Message(
         "container-program-missing",
@@ -232,12 +248,22 @@ MESSAGES: tuple[Message, ...] = (
         "image-disk-full",
         'Error: writing blob: storing blob to file "/var/tmp/container_images_storage1/3": write '
         "/var/tmp/container_images_storage1/3: no space left on device",
-        "github.com/containers/image; github.com/podman-container-tools/podman/issues/7351, 15957 and 19377",
-        r"(blob|layer|tar file|unpack|pull|extract|-archive: ).*: no space left on device",
+        "github.com/containers/image; github.com/podman-container-tools/podman/issues/7351, 15957 and 19377; Apptainer "
+        "1.4.5 and its mksquashfs, run on a full disk",
+        r"(blob|layer|tar file|unpack|pull|extract|-archive: |creating SIF).*: no space left on device"
+        r"|Write failed because No space left on device|Probably out of space on output filesystem",
         "The node's disk for images, or for their download (/var/tmp), is full.",
-        "Free space there: `podman system df` or `docker system df` shows what images use. With Podman, "
-        "`export TMPDIR=...` in `setup` moves the download.",
+        "Free space there: `podman system df` or `docker system df` shows what images use. With Podman and Apptainer, "
+        "`export TMPDIR=...` in `setup` moves the download, and APPTAINER_CACHEDIR the image.",
         "disk",
+    ),
+    Message(
+        "archive-format",
+        "Error: payload does not match any of the supported image formats",
+        "Podman 4.3.1, run with a .tar.gz that 5.4.2 loads",
+        r"payload does not match any of the supported image formats",
+        "The file of container.archive is no archive of an image, or compressed, which Podman 4.3 does not unpack.",
+        "Unpack it: gunzip FILE. `podman save` and `docker save` write archives that are not compressed.",
     ),
     Message(
         "registry-unreachable",

@@ -196,6 +196,26 @@ MESSAGES: tuple[Message, ...] = (
         "node",
     ),
     Message(
+        "nvml-missing",
+        "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.",
+        "nvidia-smi 550.163.01, run without its library; it exits with 12 and prints to standard output",
+        r"NVIDIA-SMI couldn't find libnvidia-ml\.so library in your system",
+        "nvidia-smi lacks the driver's library. In a container: it was started without its GPU hook. On the node: the "
+        "driver's packages are being updated, or are not installed completely.",
+        "`nvidia-smi` on the node shows which. If it works there, set container.accelerator: nvidia; otherwise its "
+        "administrators must install the driver.",
+        "node",
+    ),
+    Message(
+        "amdgpu-not-loaded",
+        "ERROR:root:Driver not initialized (amdgpu not found in modules)",
+        "rocm-smi 6.1.2, run without the driver; it exits with 0",
+        r"Driver not initialized \(amdgpu not found in modules\)",
+        "The kernel of the node has not loaded AMD's driver. rocm-smi exits with 0 all the same.",
+        f"{_LEAVE_OUT} Its administrators must load the driver (`modprobe amdgpu`).",
+        "node",
+    ),
+    Message(
         "gpu-code-missing",
         "RuntimeError: CUDA error: no kernel image is available for execution on the device",
         "CUDA: cudaErrorNoKernelImageForDevice, cudaErrorInvalidDeviceFunction; HIP: "

@@ -77,11 +77,63 @@ MESSAGES: tuple[Message, ...] = (
         "Token authentication is enabled but Ray couldn't find an authentication token. Create a token file at "
         "~/.ray/auth_token, or store the token in any file and set RAY_AUTH_TOKEN_PATH to point to it, or set the "
         "RAY_AUTH_TOKEN environment variable.",
-        "Ray 2.60: src/ray/rpc/authentication/authentication_token_loader.cc",
-        r"Token authentication is enabled but Ray couldn't find an authentication token",
+        "Ray 2.60: src/ray/rpc/authentication/authentication_token_loader.cc, and run",
+        r"Token authentication is enabled but Ray couldn't find an authentication token"
+        r"|Token authentication is enabled but no authentication token was found",
         "Ray asks for a token, and this process has none: it runs outside of the job's container, or has lost "
         "RAY_AUTH_TOKEN_PATH.",
         "Run it as the trainer, a prepare step or a service with needs_ray, or set ray.auth: none.",
+    ),
+    Message(
+        "ray-token-refused",
+        "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect",
+        "Ray 2.60, run",
+        r"RPC error: InvalidAuthToken: |Unauthenticated: .{0,200}InvalidAuthToken",
+        "The process has another token than the Ray cluster: it is of another job, or its environment has the token of "
+        "another cluster.",
+        "Leave RAY_AUTH_TOKEN and RAY_AUTH_TOKEN_PATH out of env, and the trainer's address of Ray to slurmray: each job "
+        "has a token of its own.",
+    ),
+    Message(
+        "ray-gpus-hidden",
+        "ValueError: Attempting to start raylet with 2 GPU, but CUDA_VISIBLE_DEVICES contains [].",
+        "Ray 2.60, run",
+        r"Attempting to start raylet with \d+ \S{1,40}, but \S{1,60} contains \[",
+        "Ray was to offer more GPUs than the variable in that line lets it see.",
+        "Leave CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES out of env, setup and the image, or "
+        "lower --num-gpus.",
+    ),
+    Message(
+        "ray-session-of-another",
+        "AssertionError: Session name session_2026-11-29_06-34-47_047000_12 does not match persisted value "
+        "b'session_2026-11-29_06-30-01_011000_9'. Perhaps there was an error connecting to the GCS storage backend.",
+        "Ray 2.60, run",
+        r"Session name \S+ does not match persisted value",
+        "Another Ray's gcs_server listens at that port: often it was left by a `ray start --head` that failed on this host "
+        "before, which leaves gcs_server and the dashboard running.",
+        "Let slurmray start Ray. Otherwise end that Ray, or choose another --port.",
+    ),
+    Message(
+        "ray-gcs-never-reached",
+        "RuntimeError: Failed to connect to GCS. Last connection error: Failed to connect to GCS at address "
+        "10.0.0.1:6379 within 5 seconds.",
+        "Ray 2.60: python/ray/_private/node.py, and run; after 20 tries, which take 14 minutes",
+        r"Failed to connect to GCS\. Last connection error|Failed to connect to GCS\.  Last \d+ lines of error files",
+        "The node could not reach Ray's head: it does not run there, its address is wrong (127.0.0.1 is another host's "
+        "own), or a firewall is in the way.",
+        "Look at the end of the head node's log. Set network.interface to the one that connects the nodes.",
+        "network",
+    ),
+    Message(
+        "ray-symmetric-run",
+        "Error: Timed out waiting for other nodes to start.",
+        "Ray 2.60, run, and scripts/symmetric_run.py; `Failed to start Ray` comes with exit code 0",
+        r"Error: Timed out waiting for (?:other nodes|head node) to start\.|Failed to start Ray: Command .* returned non-zero exit status",
+        "`ray symmetric-run` has not got its Ray cluster: `ray start` failed on this node, or others are missing or take "
+        "longer than 30 s. The trainer has not run, although the exit code may be 0.",
+        "Run the trainer itself, without `ray symmetric-run`: slurmray starts Ray on all nodes. The lines before it have the "
+        "cause.",
+        is_follow_up=True,
     ),
     Message(
         "ray-not-running",
@@ -189,7 +241,8 @@ MESSAGES: tuple[Message, ...] = (
         "The node with node id: 5ad7fa5dd64fc1fe and address: 10.0.0.2 and node name: 10.0.0.2 has been marked "
         "dead because the detector has missed too many heartbeats from it.",
         "Ray 2.60: src/ray/gcs/gcs_node_manager.cc, gcs_health_check_manager.cc",
-        r"has been marked dead because the detector has missed too many heartbeats"
+        r"node name: (?P<node>[^\s,]+) has been marked dead because the detector has missed too many heartbeats"
+        r"|has been marked dead because the detector has missed too many heartbeats"
         r"|health check failed due to missing too many heartbeats",
         "Ray lost a node: its raylet was killed, often as memory ran out, its network failed, or it was too busy "
         "to answer.",
@@ -371,7 +424,7 @@ MESSAGES: tuple[Message, ...] = (
         "ray-actor-node-died",
         "The actor died because its node has died. Node Id: 5ad7fa5dd64fc1fec7a82cceecabed8e5eb247ec",
         "Ray 2.60: src/ray/gcs/actor/gcs_actor_manager.cc",
-        r"The actor died because its node has died",
+        r"The actor died because its node has died(?P<node>)",
         "Ray lost the node of an actor; the next line says why.",
         "Look at the end of that node's log. Leave a bad node out: sbatch --exclude=NODE generated.sh.",
         "node",

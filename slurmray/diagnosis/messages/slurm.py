@@ -49,7 +49,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurmstepd: error: *** JOB 7 ON node1 CANCELLED AT 2026-11-26T10:31:05 DUE TO NODE FAILURE, SEE "
         "SLURMCTLD LOG FOR DETAILS ***",
         f"{_STEPD}, and src/srun/allocate.c",
-        r"CANCELLED AT \S+ DUE TO NODE FAILURE|srun: error: Node failure on",
+        r"CANCELLED AT \S+ DUE TO NODE FAILURE|srun: error: Node failure on (?P<node>[^\s:]+)",
         "Slurm lost a node of the job: its slurmd did not answer, as the host lost power or its network.",
         "Submit the job again, without the node: sbatch --exclude=NODE generated.sh. requeue.max restarts such jobs.",
         "node",
@@ -58,7 +58,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-io-lost",
         "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 1",
         "Slurm: src/api/step_launch.c",
-        r"io error with slurmstepd on node|Aborting, io error and missing step on node",
+        r"io error with slurmstepd on node(?P<node>)|Aborting, io error and missing step on node",
         "srun lost the connection to a node: the host or its network failed, or slurmstepd was killed.",
         "Submit the job again. If it happens again, leave that node out: sbatch --exclude=NODE generated.sh.",
         "node",
@@ -158,10 +158,22 @@ MESSAGES: tuple[Message, ...] = (
         "raise slurm.cpus_per_task to the first number in that line.",
     ),
     Message(
+        "slurm-gpu-variables",
+        "srun: fatal: gpus-per-task set by two different environment variables SLURM_GPUS_PER_TASK=2 != "
+        "SLURM_TRES_PER_TASK=cpu=1",
+        "Slurm 24.11.5, run; the second one 26.05.5",
+        r"gpus.per.task set by two different environment variables"
+        r"|srun: fatal: --gpus-per-node and --gres=gpu are mutually exclusive",
+        "srun has two requests for GPUs: an option or a variable of yours, and a variable that sbatch has set for the "
+        "job. From 26.05 on, SLURM_GPUS_PER_NODE of the job excludes --gres=gpu of a step.",
+        "In your own srun write --gpus-per-node as the job has it, in place of --gres=gpu. Unset SLURM_GPUS_PER_TASK if it "
+        "is yours.",
+    ),
+    Message(
         "slurm-credential-expired",
         "srun: error: Task launch for StepId=989.0 failed on node node2: Job credential expired",
         f"{_ERRNO}, ESLURMD_CREDENTIAL_EXPIRED",
-        r"Task launch for \S+ failed on node \S+ Job credential expired",
+        r"Task launch for \S+ failed on node (?P<node>[^\s:]+): Job credential expired",
         "The clock of a node differs from the controller's, or the controller was too busy.",
         "Compare `date` on both. Leave that node out: sbatch --exclude=NODE generated.sh.",
         "node",
@@ -182,7 +194,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-launch-failed",
         "srun: error: Task launch for StepId=7.0 failed on node node2: Communication connection failure",
         f"{_ERRNO}; github.com/geopm/geopm/issues/1020",
-        rf"Task launch for \S+ failed on node \S+ {_UNREACHABLE}",
+        rf"Task launch for \S+ failed on node (?P<node>[^\s:]+): {_UNREACHABLE}",
         "srun does not reach slurmd of a node: the host is down, or a firewall or name resolution is in the way.",
         "Submit the job again. If it happens again, leave that node out: sbatch --exclude=NODE generated.sh.",
         "node",
@@ -193,7 +205,7 @@ MESSAGES: tuple[Message, ...] = (
         "Slurm: src/api/step_launch.c and src/srun/launch.c; github.com/NVIDIA/pyxis/issues/4, "
         "github.com/mknoxnv/ubuntu-slurm/issues/4",
         r"srun: error: task \d+ launch failed: "
-        r"|Task launch for \S+ failed on node \S+ "
+        r"|Task launch for \S+ failed on node (?P<node>[^\s:]+): "
         rf"(?!Job credential expired|Protocol auth|Unable to satisfy|Unable to layout|{_UNREACHABLE})",
         "slurmd of a node did not start the task, for the reason in that line, e.g. as the site's prolog failed there.",
         "Leave that node out: sbatch --exclude=NODE generated.sh. Its administrators find more in slurmd's log.",
@@ -256,7 +268,7 @@ MESSAGES: tuple[Message, ...] = (
         "slurm-step-cancelled",
         "slurmstepd: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-26T10:31:05 ***",
         _STEPD,
-        r"(JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ (DUE TO JOB REQUEUE )?\*\*\*",
+        r"(JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ (DUE TO JOB REQUEUE |DUE to SIGNAL \S+ )?\*\*\*",
         "The job or step was cancelled: by scancel, by a requeue, or by srun, as another task had failed.",
         "Look for the failure before; `sacct -j JOBID` shows who cancelled the job.",
         is_follow_up=True,

@@ -21,6 +21,21 @@ def shell(text: str, timeout: float | None = HANG, **options: bool) -> command_r
     return command_runner.run(["sh", "-c", text], os.environ, timeout, **options)  # type: ignore[arg-type]
 
 
+def test_a_missing_program_with_a_folder_in_path_that_may_not_be_entered(tmp_path: Path) -> None:
+    """execvp(3) then says EACCES."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    own = os.geteuid()
+    if own == 0:
+        os.seteuid(65530)
+    try:
+        env = {"PATH": f"{closed}:/etc"}
+        assert command_runner.run(["apptainer"], env, HANG).why == "apptainer: not found"
+        assert command_runner.run(["passwd"], env, HANG).why == "cannot execute passwd: Permission denied"
+    finally:
+        os.seteuid(own)
+
+
 def run_in_process(argv: list[str]) -> subprocess.Popen[bytes]:
     """Run a long command in a process of its own."""
     code = (

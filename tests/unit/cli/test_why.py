@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
 import pytest
 
+import slurmray
 from slurmray import history
 from slurmray.agent.controller.roster import TOO_FEW
 
@@ -391,3 +393,135 @@ def test_findings_hide_the_last_lines_only_if_they_ended_the_job(
         event_line("restart", restart=0, **again),
     )
     assert ("last lines of the job's log: FATAL: bad flag" in case.ask()) == is_shown
+
+
+LOST = "failed (71 node lost): node2: Slurm has marked it down. Has it lost power or its network?"
+WORKER_LOST = {"exit_code": 71, "source": "slurmray", "kind": "node_lost", "node": "node2", "text": LOST}
+# Of `srun sleep` on two nodes.
+RECORDS = Path(__file__).parents[1] / "slurm/records"
+VERSIONS = ["22.05", "24.11", "26.05"]
+NODE_FAIL = "JobState=NODE_FAIL ExitCode=71:0\nEndTime=4102444800\nCommand=/x.sh"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("has_end", [True, False])
+def test_the_node_that_is_left_out_is_the_lost_one(case: Case, version: str, has_end: bool) -> None:
+    """Slurm was first. The other node has written the line about the end of the job."""
+    case.slurm(NODE_FAIL)
+    slurms = (RECORDS / version / "log-node-failure.txt").read_text()
+    case.log(START + TRAINER + slurms + f"[slurmray   9.0 s] {LOST}\n" * has_end)
+    events = event_line("start", **NODES), event_line("trainer"), event_line("stop")
+    case.events(*events, *[event_line("end", **WORKER_LOST)] * has_end)
+    shown = case.ask()
+    assert shown.startswith(f"job 7, mine: NODE_FAIL. {LOST if has_end else 'Slurm'}")
+    assert "log, on node2: srun: error: Node failure on node2" in shown
+    assert "sbatch --exclude=node2 /x.sh" in shown
+    assert "exclude=node1" not in shown + case.ask("status")
+
+
+@pytest.mark.parametrize("is_accounted", [False, True])
+def test_only_slurm_has_noticed_the_loss_of_the_head_node(case: Case, is_accounted: bool) -> None:
+    """The batch script ended with its host."""
+    case.slurm("" if is_accounted else NODE_FAIL, f"{os.getuid()}|me|NODE_FAIL|0:0\n" if is_accounted else "")
+    case.log(START + TRAINER)
+    case.events(event_line("start", **NODES), event_line("trainer"))
+    text = "node1: Slurm has marked the head node down. Has it lost power or its network?"
+    assert case.ask().startswith(f"job 7{', mine' * (not is_accounted)}: NODE_FAIL. {text} ")
+    for verb in ("why", "status"):
+        shown = case.ask(verb)
+        assert text in shown
+        assert "--exclude=node1" in shown
+    assert main(["report", "7"], case.capsys)[0] == 0
+    page = (case.folder / "slurmray-7.html").read_text()
+    assert f"<td>node loss: {text}</td>" in page
+    assert "No node was lost" not in page
+    if not is_accounted:
+        assert slurmray.Job(7, folder=case.folder).bad_nodes() == {"node1": text}
+        (start,) = slurmray.Job(7, folder=case.folder).status().starts
+        assert (start.failed, start.ended) == ("node1", 4102444800.0)
+
+
+@pytest.mark.parametrize(
+    ("record", "events"),
+    [
+        ("JobState=FAILED ExitCode=0:9", []),
+        ("JobState=NODE_FAIL ExitCode=0:15", [event_line("stop")]),
+        ("JobState=RUNNING ExitCode=0:0", []),
+    ],
+)
+def test_another_end_that_is_not_recorded_is_no_loss_of_the_head_node(
+    case: Case, record: str, events: list[str]
+) -> None:
+    case.slurm(record)
+    case.events(event_line("start", **NODES), *events)
+    assert "head node down" not in case.ask() + case.ask("status")
+
+
+@pytest.mark.parametrize("has_events", [True, False])
+def test_while_slurm_waits_for_a_lost_node(case: Case, has_events: bool) -> None:
+    """For up to SlurmdTimeout. The job has ended when its own last line says so."""
+    case.slurm("JobState=COMPLETING ExitCode=71:0\nCommand=/x.sh")
+    case.log(START + TRAINER + f"[slurmray   9.0 s] {LOST}\n")
+    if has_events:
+        case.events(event_line("start", **NODES), event_line("end", **WORKER_LOST))
+    shown = case.ask()
+    assert shown.startswith(f"job 7, mine: FAILED. {LOST} ")
+    assert "has not ended" not in shown
+    assert has_events == ("sbatch --exclude=node2 /x.sh" in shown)
+    assert json.loads(main(["why", "7", "--json"], case.capsys)[1])["state"] == "FAILED"
+
+
+def test_a_job_that_slurm_is_ending_or_starts_again_has_not_ended(case: Case) -> None:
+    case.slurm("JobState=COMPLETING ExitCode=0:0")
+    start, end = event_line("start", **NODES), event_line("end", **WORKER_LOST)
+    for log, events in (
+        (START + TRAINER, [start]),
+        (START + TRAINER + f"[slurmray   9.0 s] {LOST}\n", [start, event_line("requeue"), end]),
+    ):
+        case.log(log)
+        case.events(*events)
+        assert case.ask().startswith("job 7, mine has not ended: COMPLETING")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("way", ["scancel", "time-limit"])
+def test_what_follows_from_slurms_end_is_no_failure(case: Case, version: str, way: str) -> None:
+    """srun's messages about tasks, and slurmstepd's, only tell that Slurm has ended the job."""
+    case.slurm("JobState=CANCELLED ExitCode=0:15" if way == "scancel" else "JobState=TIMEOUT ExitCode=0:15")
+    case.log(START + TRAINER + (RECORDS / version / f"log-{way}.txt").read_text())
+    history.remember_cancel(7, None, None, None, time.mktime((2026, 11, 26, 10, 31, 0, 0, 0, -1)))
+    shown = case.ask()
+    assert "The failure before it" not in shown
+    assert "Look for" not in shown
+    assert "who cancelled" not in shown
+    if way == "scancel":
+        assert shown.startswith("job 7, mine: CANCELLED by you, with slurmray, at 2026-11-26 10:31.")
+        assert "fix:" not in shown
+    else:
+        assert "Raise slurm.time." in shown
+
+
+@pytest.mark.parametrize(("nodes", "is_left_out"), [(["node1"], True), (["node1", "node2"], False)])
+def test_nodes_are_left_out_only_if_others_are_better(
+    case: Case, nodes: list[str], is_left_out: bool
+) -> None:
+    case.slurm("JobState=FAILED ExitCode=65:0\nCommand=/x.sh")
+    text = "failed (65 preflight): node1: container runtime: podman: not found"
+    end = {"exit_code": 65, "source": "slurmray", "kind": "preflight", "node": "node1", "text": text}
+    findings = [event_line("finding", node=node, kind="preflight") for node in nodes]
+    warning = event_line("finding", node="node2", kind="warn")
+    case.events(event_line("start", **NODES), *findings, warning, event_line("end", **end))
+    shown = case.ask("status")
+    assert "The log names the node, what is wrong and what to do about it." in shown
+    assert ("exclude it: sbatch --exclude=node1 /x.sh." in shown) == is_left_out
+    assert ("exclude" in shown) == is_left_out
+
+
+def test_a_misspelt_command_is_a_known_cause(case: Case) -> None:
+    case.slurm("JobState=FAILED ExitCode=127:0")
+    end = "[slurmray   9.0 s] done: trainer exited with 127\n"
+    case.log(START + TRAINER + "slurmray: pyhton3: No such file or directory\n" + end)
+    shown = case.ask()
+    assert "cause: A program is not installed where the command runs" in shown
+    assert "fix: Check its name." in shown
+    assert UNKNOWN not in shown

@@ -54,6 +54,78 @@ def test_without_times_the_order_of_lines_counts() -> None:
     assert names(f"2026-11-26 18:00:00 x\n{broken}2026-11-26 18:00:05 {full}") == ["broken", "full"]
 
 
+def test_a_line_without_a_time_comes_first_in_the_jobs_log_and_last_in_others() -> None:
+    """In the job's log it is from the begin of the output; a node's log says nothing about when it was."""
+    timed, untimed = "2026-11-26 18:00:00 the disk /a is full now\n", "the card has broken\n"
+    assert names(untimed, timed) == ["broken", "full"]
+    assert names(timed, untimed) == ["full", "broken"]
+    assert names("another rank is gone\n", untimed, timed) == ["full", "broken", "gone"]
+    assert names("another rank is gone\n", f"2026-11-26 17:00:00 x\n{untimed}", timed) == [
+        "broken",
+        "full",
+        "gone",
+    ]
+
+
+def test_the_last_errors_of_a_log_come_before_earlier_ones() -> None:
+    """Whatever their times; and of a message, the last errors are shown."""
+    early, late = "2026-11-26 18:00:00 the card has broken\n", "2026-11-26 19:00:00 the disk /a is full now\n"
+    assert names("another rank is gone\n" + early + STEPS, late) == ["full", "broken", "gone"]
+    again = failures(TABLE, [("log", f"{early}{STEPS}2026-11-26 19:00:00 the fan has stopped\n")])
+    assert [each.line for each in again] == ["2026-11-26 19:00:00 the fan has stopped"]
+
+
+def test_once_a_cause_is_known_only_last_errors_of_other_logs_count() -> None:
+    cause, long_ago = "the card has broken\n", "the disk /a is full now\n" + STEPS
+    assert names(cause, long_ago) == ["broken"]
+    assert names("another rank is gone\n", long_ago) == ["full", "gone"], "what follows is no cause"
+    assert names(cause + STEPS, long_ago) == ["broken", "full"]
+
+
+LOST = Message("lost", "", "", r"the host (?P<node>\S+) was lost|a host was lost somewhere", "", "")
+
+
+def test_a_line_about_another_node_has_that_node() -> None:
+    """Not the one in whose log it is, nor the driver's, and none where it has no name."""
+    (found,) = failures([LOST], [("log of a", "(raylet) the host b was lost\n")])
+    assert (found.node, found.is_driver) == ("b", False)
+    (found,) = failures([LOST], [("log of a", "(W pid=1, ip=10.0.0.2) a host was lost somewhere\n")])
+    assert found.node is None
+    (found,) = failures([BROKEN], [("log of a", "(raylet) the card has broken\n")])
+    assert (found.node, found.is_driver) == ("", True)
+
+
+@pytest.mark.parametrize("names_it_first", [True, False])
+def test_of_lines_about_another_node_one_that_names_it_is_shown(names_it_first: bool) -> None:
+    lines = ["the host b was lost", "2026-11-26 18:00:00 a host was lost somewhere", "the host c was lost"]
+    lines = lines if names_it_first else [lines[1], lines[0], lines[2]]
+    (found,) = failures([LOST], [("log", "\n".join(lines))])
+    assert (found.node, found.line) == ("b", "the host b was lost")
+    # Its place is that of the first one of both.
+    after = f"{lines[0]}\n2026-11-26 18:00:01 the card has broken\n{lines[1]}\n"
+    assert [each.message.name for each in failures([BROKEN, LOST], [("log", after)])] == ["lost", "broken"]
+
+
+@pytest.mark.parametrize(
+    ("line", "node"),
+    [
+        ("(raylet) The node with node id: 5a and address: 10.0.0.2 and node name: gpu-1 has been marked dead because "
+         "the detector has missed too many heartbeats from it.", "gpu-1"),
+        ("The node has been marked dead because the detector has missed too many heartbeats from it.", None),
+        ("srun: error: Node failure on gpu-1", "gpu-1"),
+        ("srun: error: Aborting, io error and missing step on node 1", None),
+        ("srun: error: Task launch for StepId=7.0 failed on node gpu-1: Communication connection failure", "gpu-1"),
+        ("srun: error: Task launch for StepId=7.0 failed on node gpu-1: Job credential expired", "gpu-1"),
+        ("srun: error: Task launch for StepId=7.0 failed on node gpu-1: Job prolog failed", "gpu-1"),
+        ("srun: error: task 0 launch failed: Plugin initialization failed", None),
+        ("The actor died because its node has died. Node Id: 5ad7", None),
+    ],
+)  # fmt: skip
+def test_messages_about_another_node(line: str, node: str | None) -> None:
+    (found,) = failures(MESSAGES, [("log of gpu-0", f"{line}\n")])
+    assert found.node == node
+
+
 def test_what_follows_from_a_failure_comes_after_it() -> None:
     gone = "2026-11-26 18:00:00 another rank is gone\n"
     assert names(f"{gone}2026-11-26 18:00:01 the card has broken\n") == ["broken", "gone"]

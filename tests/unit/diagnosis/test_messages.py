@@ -406,6 +406,44 @@ LINES = [
         "srun: fatal: cpus_per_task set by two different environment variables SLURM_CPUS_PER_TASK=2 != "
         "SLURM_TRES_PER_TASK=cpu:1",
     ),
+    (
+        "two requests for GPUs",
+        "srun: fatal: --gpus-per-node and --gres=gpu are mutually exclusive.",
+    ),
+    (
+        "was cancelled",
+        "[2026-11-29T12:59:26.773] error: *** JOB 1 ON node1 CANCELLED AT 2026-11-29T12:59:26 DUE to SIGNAL Terminated ***",
+    ),
+    # Podman 4.3 and 5.4, run.
+    (
+        "lacks a program that the container runtime calls",
+        'Error: lookup init binary: exec: "catatonit": executable file not found in $PATH',
+    ),
+    (
+        "lacks a program that the container runtime calls",
+        "Error: container-init binary not found on the host: stat /usr/libexec/podman/catatonit: no such file or directory",
+    ),
+    # Apptainer 1.4.5, and its mksquashfs, run on a full disk.
+    (
+        "disk for images",
+        "FATAL:   While performing build: while creating SIF: while creating container: write /mnt/x.sif: no space left on "
+        "device",
+    ),
+    ("disk for images", "FATAL ERROR: Probably out of space on output filesystem"),
+    # Ray 2.60, run.
+    (
+        "this process has none",
+        "ray.exceptions.AuthenticationError: Token authentication is enabled but no authentication token was found.",
+    ),
+    (
+        "has another token",
+        "Unauthenticated: InvalidAuthToken: Authentication token is missing or incorrect",
+    ),
+    (
+        "has not got its Ray cluster",
+        "Failed to start Ray: Command '['ray', 'start']' returned non-zero exit status 1.",
+    ),
+    ("not installed where the command runs", "slurmray: pyhton3: No such file or directory"),
     # wandb 0.17, 0.26 and 0.28.
     ("entity or project", "wandb.errors.errors.CommError: permission denied"),
     (

@@ -250,7 +250,7 @@ def test_a_failure_has_its_fix() -> None:
     assert page.rows("time") == [["2025-11-26 01:21:30 UTC", "gpu-2", text]]
     unrecorded = Page(render([start(["a"])], "NODE_FAIL")).text
     assert "It could not record how it ended." in unrecorded
-    assert "Failures\nNot recorded." in unrecorded
+    assert "Failures\nNone recorded." in unrecorded
     assert "No node was lost, and slurmray has not ended the job." in Page(render([start(["a"]), END])).text
 
 

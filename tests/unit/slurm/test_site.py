@@ -53,7 +53,7 @@ SLURM_VERSION           = 26.05.5
     ],
 )
 def test_the_configuration(config: str, rows: list[Row]) -> None:
-    assert list(site.config_rows(site.parse_config(config))) == rows
+    assert list(site.config_rows(site.parse_config(config), 25)) == rows
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,27 @@ def test_the_configuration(config: str, rows: list[Row]) -> None:
 def test_times_of_a_requeue(timeout: int, auth_info: str, down: str, wait: int, fix: str) -> None:
     config = f"AuthInfo                = {auth_info}\nSlurmdTimeout           = {timeout} sec\n"
     found = f"Slurm {down}; a requeued job waits at least {wait} s (cred_expire)"
-    _, row = site.config_rows(site.parse_config(CONFIG_24_11 + config))
+    _, row = site.config_rows(site.parse_config(CONFIG_24_11 + config), 25)
     assert row == Row("requeue", found, fix)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "heartbeat", "noticed"),
+    [(20, 25, 31), (31, 25, 31), (32, 25, 0), (300, 300, 306), (0, 25, 0)],
+)
+def test_slurm_is_faster_than_heartbeats(timeout: int, heartbeat: int, noticed: int) -> None:
+    config = f"{CONFIG_24_11}SlurmdTimeout           = {timeout} sec\n"
+    rows = [
+        row for row in site.config_rows(site.parse_config(config), heartbeat) if row.check == "lost nodes"
+    ]
+    if not noticed:
+        assert not rows
+        return
+    (row,) = rows
+    assert f"after {timeout} s (SlurmdTimeout)" in row.found
+    assert f"after {noticed} s (heartbeat_timeout {heartbeat} s" in row.found
+    assert f"set SlurmdTimeout to {2 * noticed} or more" in row.fix
+    assert not row.is_wrong
 
 
 @pytest.mark.parametrize(
@@ -142,7 +161,7 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bash", "cat", "dirname", "id"):
         (tmp_path / name).symlink_to(f"/usr/bin/{name}")
     monkeypatch.setenv("PATH", str(tmp_path))
-    rows = {row.check: row for row in site.survey(HERE, tmp_path / "not/yet")}
+    rows = {row.check: row for row in site.survey(HERE, tmp_path / "not/yet", 25)}
     assert list(rows) == ["Slurm", "partition batch", "account", "pyxis", "runtimes here", "this folder"]
     assert rows["account"].found == "vision, nlp"
     assert rows["runtimes here"].found == "podman"
@@ -151,4 +170,4 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1"
     )
     with pytest.raises(SlurmError, match=r"sinfo: .*: try again when `scontrol ping` shows that it is up"):
-        list(site.survey(HERE, Path("/shared")))
+        list(site.survey(HERE, Path("/shared"), 25))

@@ -40,12 +40,12 @@ class NoRuntime(Base):
         # Not shutil.which: importing shutil costs each node 3 ms.
         self.python = paths.find_program(name, self.node.env.get("PATH", ""))
         if not self.python:
-            self.node.finding("image", name, "not found", PYTHON_WANTED, PYTHON_FIX)
+            self.node.finding("preflight", name, "not found", PYTHON_WANTED, PYTHON_FIX)
             return True
         # PATH may be of a host with another processor.
         result = self.node.run([self.python, "-I", "-S", "-c", ""])
         if result.code:
-            self.node.finding("image", self.python, result.why, PYTHON_WANTED, PYTHON_FIX)
+            self.node.finding("preflight", self.python, result.why, PYTHON_WANTED, PYTHON_FIX)
         return True
 
     def prepare(self) -> None:

@@ -407,9 +407,9 @@ def test_an_image_without_ray(tmp_path: Path) -> None:
 def test_a_python_without_ray_is_a_finding_without_a_container(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")
-        made.start(settings(trainer=shell("true")), role="guard")
+        made.start(settings(trainer=shell("true"), container={"runtimes": ["none"]}), role="guard")
         row = made.run_until("finding")
-        assert (row["kind"], row["check"], row["found"]) == ("image", "/usr/bin/python3", "no Ray")
+        assert (row["kind"], row["check"], row["found"]) == ("preflight", "/usr/bin/python3", "no Ray")
         assert row["fix"] == "activate its environment in setup, or set container.python"
         made.head.close()
 

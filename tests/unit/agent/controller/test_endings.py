@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -189,3 +190,66 @@ def test_the_trainer_s_output_cannot_be_read(exits: bool) -> None:
     text = "the step that copies the trainer's output ended, srun exited with 1"
     wanted = "done: trainer exited with 3" if exits else f"failed (71 node lost): node1: {text}"
     assert cluster.end().text == wanted
+
+
+NODE_FAILURE = "srun: error: Node failure on node2"
+
+
+@pytest.mark.parametrize("order", ["srun, stop", "stop, srun", "stop, end, srun"])
+@pytest.mark.parametrize("code", [None, 143])
+def test_slurm_ends_the_job_for_a_lost_node(order: str, code: int | None) -> None:
+    """Slurm's SIGTERM may come before or after srun's message: the job was not cancelled."""
+    cluster = Cluster()
+    cluster.train()
+    for what in order.split(", "):
+        if what == "stop":
+            cluster.controller.requests.is_stopping = True
+        elif what == "srun":
+            cluster.controller.on_srun_error(NODE_FAILURE, cluster.nodes)
+        else:
+            cluster.controller.begin_end()
+        cluster.controller.tick(cluster.now)
+    if code is not None:
+        cluster.controller.state.trainer_code = code
+    end = cluster.end()
+    assert (end.code, end.source, end.kind, end.node) == (71, "slurmray", "node_lost", "node2")
+    text = "failed (71 node lost): node2: Slurm has marked it down. Has it lost power or its network?"
+    assert end.text == text + ("; the trainer exited with 143" if code else "")
+
+
+@pytest.mark.parametrize("is_lost_first", [True, False])
+def test_a_node_is_lost_before_or_after_scancel(is_lost_first: bool) -> None:
+    """By its heartbeats: the first of both has ended the job."""
+    cluster = Cluster()
+    cluster.train()
+    cluster.controller.requests.is_stopping = not is_lost_first
+    cluster.lost.add("node2")
+    for _ in range(45):
+        cluster.now += 1
+        if cluster.now % 5 == 0:
+            cluster.receive_from_all("heartbeat", doing="")
+        cluster.controller.tick(cluster.now)
+    cluster.controller.requests.is_stopping = True
+    assert cluster.controller.state.failure
+    end = cluster.end()
+    assert (end.code, end.source) == ((71, "slurmray") if is_lost_first else (143, "slurm"))
+
+
+@pytest.mark.parametrize("more", [{"on_node_loss": "restart"}, {"on_node_loss": "continue"}, {"spares": 1}])
+def test_slurm_does_not_end_a_job_that_may_lose_nodes(more: dict[str, Any]) -> None:
+    """With --no-kill: its SIGTERM is for something else."""
+    cluster = Cluster(**more)
+    cluster.train()
+    cluster.controller.requests.is_stopping = True
+    cluster.controller.on_srun_error(NODE_FAILURE, cluster.nodes)
+    end = cluster.end()
+    assert (end.code, end.source) == (143, "slurm")
+
+
+def test_a_trainer_that_has_succeeded_needs_no_nodes() -> None:
+    cluster = Cluster()
+    cluster.train()
+    cluster.receive("node1", "exit", code=0)
+    cluster.controller.requests.is_stopping = True
+    cluster.controller.on_srun_error(NODE_FAILURE, cluster.nodes)
+    assert (cluster.end().code, cluster.end().source) == (0, "trainer")

@@ -481,7 +481,10 @@ def test_a_setup_that_fails(nodes: list[NodeProcess], tmp_path: Path, setup: str
     node.send_job()
     failed = node.wait_for("failed")
     assert failed["kind"] == "preflight"
-    assert failed["message"] == "setup exited with 3: cannot load"
+    assert (
+        failed["message"]
+        == "setup exited with 3: cannot load. Correct it; the node's log has all of its output"
+    )
 
 
 @pytest.mark.parametrize("field", ["setup", "node_env"])
@@ -633,7 +636,8 @@ def test_a_node_env_that_fails(nodes: list[NodeProcess], tmp_path: Path) -> None
     node = start(nodes, tmp_path, node_env="echo no card; exit 3")
     node.send_job()
     failed = node.wait_for("failed")
-    assert (failed["kind"], failed["message"]) == ("preflight", "node_env exited with 3: no card")
+    assert failed["kind"] == "preflight"
+    assert failed["message"].startswith("node_env exited with 3: no card. Correct it; ")
 
 
 def test_a_path_with_a_variable_that_is_not_set(nodes: list[NodeProcess], tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_a_node_without_python3(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, {"runtimes": ["none"], "image": ""})
     node.env["PATH"] = f"{tmp_path}/bin"
     assert runtimes.choose(node).name == "none"
-    assert node.findings == [("image", "python3", "not found", *WANTED)]
+    assert node.findings == [("preflight", "python3", "not found", *WANTED)]
 
 
 @pytest.mark.attack("a python3 in PATH that cannot run", inputs=1)
@@ -41,7 +41,7 @@ def test_a_node_whose_python3_does_not_run(tmp_path: Path, text: str, found: str
     python.write_text(text)
     python.chmod(0o755)
     runtimes.choose(node)
-    assert node.findings == [("image", str(python), found.format(python=python), *WANTED)]
+    assert node.findings == [("preflight", str(python), found.format(python=python), *WANTED)]
 
 
 def test_the_python_of_the_job_spec(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_the_python_of_the_job_spec(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, {"runtimes": ["none"], "python": str(path)})
     node.program("python3", "exit 0")
     runtimes.choose(node)
-    assert node.findings == [("image", str(path), "not found", *WANTED)]
+    assert node.findings == [("preflight", str(path), "not found", *WANTED)]
     path.symlink_to(sys.executable)
     assert runtimes.choose(node).description == f"none, with {path}"
     assert len(node.findings) == 1
