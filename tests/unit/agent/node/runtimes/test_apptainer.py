@@ -166,20 +166,6 @@ def test_a_build_that_fails(tmp_path: Path) -> None:
     assert not (tmp_path / ".apptainer/cache/slurmray/ray-1-abc.sif").exists()
 
 
-# What mksquashfs of Debian sid, which Apptainer runs, prints on a full disk.
-FULL = """Write failed because No space left on device
-Failed to write to output filesystem
-FATAL ERROR: Probably out of space on output filesystem"""
-
-
-def test_a_build_on_a_full_disk(tmp_path: Path) -> None:
-    node, runtime = make(tmp_path, f"echo '{FULL}' >&2; exit 255", **SOURCE)
-    runtime.ensure_images()
-    ((kind, check, found, _, fix),) = node.findings
-    assert (kind, check, found) == ("image", "apptainer build", FULL.splitlines()[0])
-    assert fix == "free space on node1 where apptainer keeps images, and in TMPDIR of setup"
-
-
 def test_an_image_that_must_not_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes do not wait for another one, which finds the same."""
     node, runtime = make(tmp_path, BUILD, **SOURCE, pull="never")
