@@ -183,8 +183,8 @@ _BATCH_SIGNALS = {
     ),
     53: Explanation(
         "Slurm could not start the batch script",
-        "On the head node the submit folder does not exist, or Slurm could not open slurm.output, slurm.error or "
-        "slurm.input: its folder does not exist (from 24.11 on Slurm creates it, if you may), or you may not "
+        "On the head node the submit folder does not exist, or Slurm could not open slurm.output or "
+        "slurm.error: its folder does not exist (from 24.11 on Slurm creates it, if you may), or you may not "
         "write there.",
         "Create that folder, on a file system that all nodes share, and submit again.",
         is_certain=True,

@@ -121,7 +121,13 @@ def test_lines_of_the_user_that_look_like_records(folder: Path) -> None:
 
 
 @pytest.mark.attack("texts of the user in Slurm's records", inputs=3)
-@pytest.mark.parametrize("text", ["a\nb", "a\n\nb=c", "a\x85   JobState=FAILED\u2028   Restarts=9\v   x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a\nb", "a\n\nb=c", "a\nJobState=FAILED\n  JobState=FAILED\n\t JobState=FAILED"),
+        "a\x85   JobState=FAILED\u2028   Restarts=9\v   x",
+    ],
+)
 def test_line_breaks_that_look_like_nothing(text: str) -> None:
     shown = record("7", restarts=2).replace("a Restarts=7", text, 1).replace("Comment=", f"Comment={text} ")
     (job,) = parse_records(shown)
@@ -201,6 +207,17 @@ def test_the_step_gets_no_gpu_masks_and_no_other_cluster() -> None:
     foreign = dict.fromkeys((*inherited.GPU_MASKS, "SLURM_CLUSTERS", "SRUN_EXPORT_ENV"), "0")
     kept = {"SLURM_CONF": "/etc/slurm.conf", "SQUEUE_FORMAT": "%i", "BASH_ENV": "/x"}
     assert step_environment.step_environment({**foreign, **kept}, "", {}) == kept
+
+
+def test_fields_of_other_readers() -> None:
+    """A requeue asks for partition and nodes, a report for times; no field is taken from another line."""
+    (job,) = parse_records((VERSIONS[0] / "scontrol-output.txt").read_text())
+    wanted = "Partition", "ReqNodeList", "ExcNodeList", "NodeList", "BatchHost", "Reason", "Dependency"
+    nodes = ["batch", "(null)", "(null)", "gpu-0", "gpu-0", "None", "(null)"]
+    assert [job[name] for name in wanted] == nodes
+    for name in ("SubmitTime", "EligibleTime", "StartTime", "EndTime"):
+        assert job[name].startswith(("2026-11-29T", "2027-11-29T", "Unknown")), name
+    assert not {"Account", "Network", "Comment", "UserId"} & job.keys()
 
 
 def test_nothing_reads_gpus_per_task() -> None:

@@ -11,9 +11,11 @@ from slurmray.slurm.states import (
     Event,
     current_nodes,
     is_last_attempt_over,
+    parse_components,
     parse_end,
     parse_events,
     parse_job,
+    parse_time,
     recorded_end,
 )
 
@@ -77,8 +79,49 @@ def test_names_of_the_log(folder: Path) -> None:
     number = "28" if folder.name == "22.05" else "27"
     name = f"r.wrap.{number}.gpu-0.0.batch.0.{number}.{number}.4294967294.{modulo}.root.%.00{number}.%q.gpu-0"
     assert (job["StdOut"], job["StdErr"]) == (f"/tmp/{name}.out", f"/tmp/re.gpu-0.{modulo}")
-    if folder.name != "22.05":  # which makes 4b of %4b
+    if folder.name == "22.05":  # which makes 4b of %4b
+        assert task["StdOut"] == "/tmp/ra.29.17.%b.gpu-0.017.29.%4b.out"
+    else:
         assert task["StdOut"] == "/tmp/ra.28.17.7.gpu-0.017.28.0007.out"
+
+
+def test_patterns_of_an_array_with_a_width() -> None:
+    """A width of more than ten digits is ten for Slurm; names have none."""
+    text = (RECORDS[1] / "scontrol-output-array.txt").read_text().replace("JobId=29 ", "JobId=30 ", 1)
+    end = text.index("StdOut=")
+    for pattern, name in {
+        "%A_%a": "29_17",
+        "%3A.%12a": "029.0000000017",
+        "%j": "30",
+        "%%%%A%%N": "%%A%N",
+        "%9N": "gpu-0",
+        "%": "%",
+        "%5": "%5",
+        "%q%": "%q%",
+    }.items():
+        assert parse_job(f"{text[:end]}StdOut=/tmp/{pattern}\n")["StdOut"] == f"/tmp/{name}", pattern
+    single = (RECORDS[1] / "scontrol-output.txt").read_text()
+    assert parse_job(f"{single[: single.index('StdOut=')]}StdOut=/%A\n")["StdOut"] == "/28"
+
+
+def test_components_of_a_heterogeneous_job() -> None:
+    text = (RECORDS[-1] / "scontrol-heterogeneous.txt").read_text().replace("NodeList=\n", "NodeList=a\n", 1)
+    assert parse_components(text) == {"0": "a", "1": ""}
+    array = (RECORDS[-1] / "scontrol-array.txt").read_text()
+    tasks = array.replace("NodeList=\n", "NodeList=a\n") + "\n" + array.replace("JobId=6", "JobId=7", 1)
+    assert parse_components(tasks) == {None: "a"}, "the first record counts"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        *(("0", 0), ("1700000000", 1.7e9), ("137438953471", 2**37 - 1), ("137438953472", None)),
+        *(("Unknown", None), ("", None), ("-1", None), ("9" * 400, None), ("nan", None), ("1e5", None)),
+        *(("2026-13-01T00:00:00", None), ("0001-01-01T00:00:00", None)),
+    ],
+)
+def test_times(text: str, seconds: float | None) -> None:
+    assert parse_time(text) == seconds
 
 
 @pytest.mark.attack("texts of the user in Slurm's records", inputs=1)
