@@ -11,7 +11,17 @@ from slurmray.spec.image_names import ImageName, find_misfit
 from slurmray.spec.mounts import MountField
 from slurmray.spec.runtimes import RUNTIMES, Choice
 from slurmray.spec.slurm_section import Model
-from slurmray.spec.types import AbsolutePath, Count, Line, Text, find_duplicates, matches, pattern, shown
+from slurmray.spec.types import (
+    AbsolutePath,
+    Count,
+    FilePath,
+    Line,
+    Text,
+    find_duplicates,
+    matches,
+    pattern,
+    shown,
+)
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
@@ -95,7 +105,7 @@ class Container(Model):
     """
     build: Build | None = None
     """Build the image on nodes without it, instead of pulling it; it gets the name container.image."""
-    archive: Line | None = None
+    archive: FilePath | None = None
     """Load the image from this tar (of `docker save`) on nodes without it, instead of pulling it."""
     user: Annotated[Line, _USER_RULE, pattern(f"^(?:{_USER})$")] = "auto"
     """auto: files of the job belong to the submitter. image: USER of the image. Or UID[:GID]."""
