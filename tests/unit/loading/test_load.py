@@ -176,6 +176,10 @@ def test_a_block_of_bash() -> None:
         ("container: {command: x}", "1:22: container.command: not supported with runtime auto: set runtime to podman, docker, apptainer or singularity"),
         ("container: {args: [--init, --entrypoint=sh]}", "1:28: container.args, item 2: --entrypoint: slurmray starts and ends the container; leave it out"),
         ("container: {args: [-it, -itd]}", "1:25: container.args, item 2: -itd: slurmray starts and ends the container; leave it out"),
+        ("container: {runtime: podman, args: [a, --ipc=host]}", "1:36: container.args: --ipc=host: leave it out; the container's /dev/shm is as large as the node's anyway, see container.shm_size"),
+        ("container: {args: [--ipc, none]}", "1:19: container.args: --ipc none: leave it out; the container's /dev/shm is as large as the node's anyway, see container.shm_size"),
+        ("container: {runtime: docker, args: [--shm-size=1g]}", "1:36: container.args: --shm-size: use container.shm_size"),
+        ("container: {shm_size: 2g, args: [a, --shm-size, 1g]}", "1:33: container.args: --shm-size: use container.shm_size"),
         ("container: {runtime: none, step_args: [-n4]}", "1:40: container.step_args, item 1: -n: slurmray sets it; leave it out"),
         ("container: {runtime: none, step_args: [-x, --nodes=3]}", "1:44: container.step_args, item 2: --nodes: slurmray sets it; leave it out"),
         (
