@@ -350,6 +350,8 @@ def test_other_mistakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mistakes("gpu") == [f"{folder}/slurmray/config.yaml: cannot be read: Is a directory"]
     monkeypatch.setenv("SLURMRAY_CONFIG", "/none.yaml")
     assert mistakes("gpu") == ["SLURMRAY_CONFIG: /none.yaml: no such file; correct it, or unset it"]
+    monkeypatch.setenv("SLURMRAY_CONFIG", "x" * 300)
+    assert mistakes("gpu") == [f"SLURMRAY_CONFIG: {'x' * 300}: no such file; correct it, or unset it"]
     monkeypatch.setenv("SLURMRAY_CONFIG", "")
     assert mistakes("gpu")[0].startswith(
         "--profile: unknown profile 'gpu'; define it in ~/.config/slurmray/config.yaml, "
