@@ -80,7 +80,7 @@ def assemble(
     except (jinja2.TemplateError, TypeError) as error:
         frames = traceback.extract_tb(error.__traceback__)
         *_, line = (frame.lineno for frame in frames if frame.filename == "<template>")
-        why = f"{error}; correct the template"
+        why = f"{getattr(error, 'message', error)}; correct the template"
         if isinstance(error, jinja2.TemplateNotFound):
             why = f"template {error.name} does not exist; extend job.sbatch.j2"
         raise UsageError(f"{template}:{line}: {why}") from None

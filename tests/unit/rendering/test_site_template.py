@@ -84,7 +84,7 @@ def test_what_is_no_text_is_refused(line: str, why: str, tmp_path: Path) -> None
         assert message.startswith(f"{tmp_path}/site.j2:3:"), message
 
 
-@pytest.mark.attack("a site's template that is no text", inputs=4)
+@pytest.mark.attack("a site's template that is no text", inputs=6)
 def test_no_other_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "other.j2").write_text("secret")
     for name in (f"{tmp_path}/other.j2", "../other.j2", "other.j2", "partials/../../slurmray/api.py"):
@@ -92,6 +92,8 @@ def test_no_other_file_is_read(tmp_path: Path) -> None:
             UsageError, match=r"site\.j2:1: template .* does not exist; extend job\.sbatch\.j2"
         ):
             render(f'{{% extends "{name}" %}}', tmp_path)
+    with pytest.raises(UsageError, match=r"^\S*/site\.j2:1: .*; correct the template$"):
+        render('{% extends "report.html.j2" %}', tmp_path)  # of ours, but for other values
     with pytest.raises(UsageError, match=r"site\.j2:1: extends is not for templates"):
         render("{% extends settings %}", tmp_path)
 
