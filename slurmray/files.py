@@ -29,8 +29,10 @@ def may_exist(path: Path, check: Callable[[Path], bool] = lambda path: path.exis
     """Whether a path passes a check of Path, or the user may not look: using it then fails."""
     try:
         return check(path)
-    except PermissionError:  # Python 3.14 returns False
+    except PermissionError:  # Python 3.14 returns False, for other errors, too
         return True
+    except OSError:  # e.g. a name that is too long
+        return False
 
 
 def read(path: Path, limit: int = MAX_INPUT) -> bytes:

@@ -63,9 +63,10 @@ _JOB_SPEC = """# Job spec
 
 A YAML file with these fields. Most jobs need only the ten in the first table. Nearly all fields are
 optional. `null` means not set, and `[]` stands for each item of a list. Text fields keep what you typed:
-`12:00:00`, `1e-6`, `007` and `true` need no quotes. You see up to 20 mistakes at once, with line and column.
-How fields fit together (e.g. GPUs of services and of nodes) is checked only once there is no unknown field,
-as a misspelt one would cause more mistakes.
+`12:00:00`, `1e-6`, `007` and `true` need no quotes. Text other than commands, arguments and values of
+variables is one line without invisible characters, and numbers are at most 100,000,000. You see up to 20
+mistakes at once, with line and column. How fields fit together (e.g. GPUs of services and of nodes) is
+checked only once there is no unknown field, as a misspelt one would cause more mistakes.
 
 An editor with a YAML language server completes and checks a file that names the schema. `slurmray init`
 begins job specs with the address of its version's schema. If you have no internet, write the schema beside

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Of ray.temp_dir, in characters: the path of a socket has at most 107, and slurmray and Ray add folders.
 TEMP_DIR_MAX = 18
-TEMP_DIR_PATTERN = r"[A-Za-z0-9_./-]+$"
+TEMP_DIR_PATTERN = "[A-Za-z0-9_./-]+"
 # In the run directory. The job makes this file, and its grace period ends once `slurmray cancel --now` has
 # written into it.
 CANCEL_NOW = "cancel-now"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +17,7 @@ from slurmray.loading.validate import find_missing_files, make_plan
 from slurmray.plan import Plan
 from slurmray.slurm import syntax
 from slurmray.spec.job_spec import JobSpec
-from slurmray.spec.types import shown
+from slurmray.spec.types import check_line, check_path, shown
 from slurmray.spec.validation_errors import dotted
 from slurmray.yaml_source import Source
 
@@ -26,6 +28,7 @@ STDIN = Path("-")
 _LAST = (sys.maxsize, 0)  # sorts mistakes on the command line after those in the file
 _HIDDEN = "..."  # instead of a value of an environment, in commands for users
 _ENV = {"env", "env_vars"}
+_MOST_UNKNOWN = 3  # fields of a file that is a job spec
 _MAX_FILES = 64  # of a job spec: files that include each other twice would take forever
 
 # Flag -> the field that it sets, to the unparsed value.
@@ -147,8 +150,25 @@ def _load(
             mistakes = error.problems
     problems += [place_problem(source, given, problem) for problem in mistakes]
     if problems or plan is None:
-        raise SpecError([problem for _, problem in sorted(problems, key=lambda pair: pair[0])])
+        ordered = [problem for _, problem in sorted(problems, key=lambda pair: pair[0])]
+        raise SpecError([*_shorten_unknown(ordered)])
     return plan
+
+
+def _shorten_unknown(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Yield the problems, the known fields of a section once, and of a file that is no job spec only some."""
+    listed: set[str] = set()
+    unknown: Counter[str] = Counter()  # by file
+    for problem in problems:
+        text, _, known = problem.text.partition("; known here: ")
+        file = problem.where.rsplit(":", 2)[0]
+        is_unknown = len(problem.path) == 2 and text.endswith(": unknown field")
+        unknown[file] += is_unknown
+        if not is_unknown or unknown[file] <= _MOST_UNKNOWN:
+            yield replace(problem, text=text) if known in listed else problem
+        elif unknown[file] == _MOST_UNKNOWN + 1:
+            yield Problem(file, "is no job spec; `slurmray init` can write one")
+        listed.add(known)
 
 
 def read_merged(path: Path | None, stdin: bytes, profile: Profile | None, is_fast: bool) -> Source:
@@ -218,15 +238,16 @@ def _read(path: Path, stdin: bytes, is_fast: bool, counted: _Files, above: tuple
 def _include(name: str, folder: Path, is_fast: bool, counted: _Files, above: tuple[Path, ...]) -> Source:
     """Read a job spec that one in `folder` includes. SpecError, without a place if it cannot be read."""
     try:
-        path = folder / Path(name).expanduser()
+        path = folder / Path(check_path(check_line(name))).expanduser()
+        is_own, is_file = path.resolve() in above, path.is_file()
+    except ValueError as error:
+        raise SpecError([Problem("", f"include: {shown(name)}: {error}")]) from None
     except RuntimeError:
         raise SpecError([Problem("", f"include: {name}: no such home folder here")]) from None
-    if path.resolve() in above:
-        raise SpecError([Problem("", f"include: {name} includes itself; leave it out")])
-    try:
-        is_file = path.is_file()
-    except PermissionError as error:
+    except OSError as error:
         raise SpecError([Problem("", f"include: {path}: cannot be read: {error.strerror}")]) from None
+    if is_own:
+        raise SpecError([Problem("", f"include: {name} includes itself; leave it out")])
     if not is_file:
         raise SpecError([Problem("", f"include: {path} is not a file; correct the path")])
     other = _read(path, b"", is_fast, counted, above)
@@ -264,6 +285,8 @@ def _read_file(path: Path, stdin: bytes, is_fast: bool, counted: _Files) -> Sour
         text = "is a folder; use the path of the job spec in it"
     except OSError as error:
         text = f"cannot be read: {error.strerror}"
+    except ValueError as error:  # a NUL
+        text = f"cannot be read: {error}"
     raise SpecError([Problem(name, text)])
 
 

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
+from slurmray.spec.types import INVISIBLE
+
 WIDTH = 100  # characters
-# Control characters, unusual blanks, bidirectional marks, line separators, lone surrogates: reviewers would
-# not see them, sbatch refuses \r, and surrogates are not UTF-8. Not str.isprintable, which depends on the
-# version of Python.
-_INVISIBLE = re.compile(
-    "[\x00-\x1f\x7f-\xa0\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff"
-    "\U000e0000-\U000e0fff]"
-)
 
 
 def format_json(value: object, indent: int = 0) -> str:
@@ -40,4 +34,5 @@ def format_json(value: object, indent: int = 0) -> str:
 
 def _format_flat(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return _INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], text)
+    # sbatch refuses \r, and surrogates are not UTF-8.
+    return INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], text)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import shlex
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from slurmray import __version__, files
+from slurmray import __version__
 from slurmray import agent as package
 from slurmray.agent import script_parts
 from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError
 from slurmray.plan import Plan
+from slurmray.rendering import site_template
 from slurmray.rendering.directives import make_directives
 from slurmray.rendering.job_settings import make_settings
 from slurmray.rendering.output import HEADER, sha256
@@ -36,7 +39,7 @@ class _Verbatim(str):
     __slots__ = ()
 
 
-class _Environment(jinja2.Environment):
+class _Environment(ImmutableSandboxedEnvironment):
     @staticmethod
     def concat(data: Iterable[str]) -> _Verbatim:
         """Return rendered blocks as verbatim text, as `super()` inserts them again."""
@@ -73,15 +76,15 @@ def assemble(
         return _render(directives, settings, runtimes)
     site = format_json(str(template))[1:-1]  # escaped, so that it stays on a comment's line
     try:
-        text = _render(directives, settings, runtimes, _read_template(template), site)
-    except jinja2.TemplateNotFound as error:
-        raise UsageError(f"{template}: template {error.name} does not exist; extend job.sbatch.j2") from None
-    except TypeError as error:
-        raise UsageError(f"{template}: {error}; write plain text into its blocks") from None
-    except jinja2.TemplateError as error:
-        place = f":{error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
-        raise UsageError(f"{template}{place}: {error.message}; correct the template") from None
-    if HEADER not in text:
+        text = _render(directives, settings, runtimes, template, site)
+    except (jinja2.TemplateError, TypeError) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        *_, line = (frame.lineno for frame in frames if frame.filename == "<template>")
+        why = f"{getattr(error, 'message', error)}; correct the template"
+        if isinstance(error, jinja2.TemplateNotFound):
+            why = f"template {error.name} does not exist; extend job.sbatch.j2"
+        raise UsageError(f"{template}:{line}: {why}") from None
+    if not text.startswith("#!") or HEADER not in text:
         raise UsageError(f'{template}: its first line must be {{% extends "job.sbatch.j2" %}}')
     return text
 
@@ -121,12 +124,12 @@ def _render(
     directives: Sequence[str],
     settings: str,
     runtimes: Sequence[str],
-    template: str | None = None,
+    template: Path | str | None = None,
     site: str = "",
     blocks: Mapping[str, str] | None = None,
     story_hash: str | None = None,
 ) -> str:
-    """Render job.sbatch.j2, or the text of a template that extends it."""
+    """Render job.sbatch.j2, or a template that extends it: a site's file, or a text of ours."""
     environment = _make_environment()
     values = {
         "directives": list(directives),
@@ -141,18 +144,9 @@ def _render(
     }
     if template is None:
         return environment.get_template("job.sbatch.j2").render(values)
+    if isinstance(template, Path):
+        return site_template.load(template, environment, values).render(values)
     return environment.from_string(template).render(values)
-
-
-def _read_template(template: Path) -> str:
-    try:
-        return files.read(template.expanduser()).decode()
-    except OSError as error:
-        raise UsageError(f"{template}: {error.strerror}; name a file that extends job.sbatch.j2") from None
-    except RuntimeError:
-        raise UsageError(f"{template}: no such home folder here; write the path without ~") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{template}: {error}; save the file as UTF-8") from None
 
 
 @functools.cache
@@ -169,6 +163,7 @@ def _make_environment() -> jinja2.Environment:
         comment_end_string="#%}",
         autoescape=False,
     )
+    environment.globals.clear()
     environment.filters["verbatim"] = _Verbatim
     return environment
 

@@ -9,9 +9,19 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from slurmray.spec.image_names import ImageName, find_misfit
 from slurmray.spec.mounts import MountField
-from slurmray.spec.runtimes import RUNTIMES, Choice
+from slurmray.spec.runtimes import RUNTIMES, Choice, candidates
 from slurmray.spec.slurm_section import Model
-from slurmray.spec.types import AbsolutePath, Count, Line, Text, find_duplicates, matches, pattern, shown
+from slurmray.spec.types import (
+    AbsolutePath,
+    Count,
+    FilePath,
+    Line,
+    Text,
+    find_duplicates,
+    matches,
+    pattern,
+    shown,
+)
 
 DEFAULT_IMAGE = "docker.io/rayproject/ray:2.60.0-py311"
 
@@ -95,8 +105,11 @@ class Container(Model):
     """
     build: Build | None = None
     """Build the image on nodes without it, instead of pulling it; it gets the name container.image."""
-    archive: Line | None = None
-    """Load the image from this tar (of `docker save`) on nodes without it, instead of pulling it."""
+    archive: FilePath | None = None
+    """Load the image from this tar (of `docker save`) on nodes without it, instead of pulling it.
+
+    Podman 4.3 loads no compressed one, e.g. .tar.gz; Podman 5.4 does.
+    """
     user: Annotated[Line, _USER_RULE, pattern(f"^(?:{_USER})$")] = "auto"
     """auto: files of the job belong to the submitter. image: USER of the image. Or UID[:GID]."""
     accelerator: Literal["auto", "nvidia", "amd", "none"] = "auto"
@@ -137,6 +150,22 @@ class Container(Model):
         if runtime and info.field_name in RUNTIMES[runtime].unsupported:
             instead = _INSTEAD.get(info.field_name or "", "leave it out")
             raise ValueError(f"not supported with runtime {runtime}: {instead}")
+        return value
+
+    @field_validator("args")
+    @classmethod
+    def _check_shared_memory(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        runtime = info.data.get("runtime", "docker")
+        text = "\n".join(value)
+        if RUNTIMES[runtime].images == "engine" and re.search(r"^--shm-size(?=[=\n])", text, re.MULTILINE):
+            raise ValueError("--shm-size: use container.shm_size")
+        # Podman refuses --shm-size, which each container gets, with a namespace that others have. Docker
+        # ignores it.
+        if "podman" in candidates(runtime) and (
+            option := re.search(r"^--ipc[=\n](?!(?:private|shareable)?$).*", text, re.MULTILINE)
+        ):
+            why = "the container's /dev/shm is as large as the node's anyway, see container.shm_size"
+            raise ValueError(f"{' '.join(option[0].split())}: leave it out; {why}")
         return value
 
     @field_validator("shm_size")

@@ -37,8 +37,10 @@ from slurmray.spec.types import (
     Count,
     EnvName,
     EnvReference,
+    FilePath,
     Integer,
     Line,
+    Name,
     Program,
     Seconds,
     Text,
@@ -93,9 +95,9 @@ class Network(Model):
 class Checks(Model):
     """Checks of every node, in addition to slurmray's own."""
 
-    paths: list[Line] = Field(default=[])
+    paths: list[FilePath] = Field(default=[])
     """Files or folders that must exist. `~` is the submitter's home."""
-    same_commit: Line | None = None
+    same_commit: FilePath | None = None
     """A git work tree that must be at the same commit on all nodes."""
     burn_in: Seconds = 0
     """Seconds in which all GPUs are measured before the trainer, e.g. `10s`; 0: none.
@@ -179,7 +181,7 @@ class Watch(Model):
     report: a line in the log and in `slurmray status`. restart: Ray and trainer start again on the same
     nodes, at most restart.max times. end: the job ends with exit code 74.
     """
-    progress: Line | None = None
+    progress: FilePath | None = None
     """A file that the trainer changes while it gets on, e.g. a log of steps. Unchanged for `stall`: stalled.
 
     Relative to the submit folder; `~` is your home.
@@ -228,6 +230,8 @@ class Notify(Model):
 def _check_below(path: str) -> str:
     if path[0] in "/~" or ".." in PurePosixPath(path).parts:
         raise ValueError(f"{path} is not below the current folder; go to one above both")
+    if ":" in path.partition("/")[0]:
+        raise ValueError(f"rsync takes what is before the colon for a host; write ./{path}")
     return path
 
 
@@ -240,16 +244,16 @@ def _allow_one_item(schema: dict[str, Any]) -> None:
 class JobSpec(Model):
     """A Ray cluster in containers on the nodes of a Slurm job, and the command that runs on it."""
 
-    name: Line = "slurmray"
+    name: Name = "slurmray"
     """Name of the job."""
     preset: Preset | None = Field(default=None, json_schema_extra=allow_name)
     """The trainer, to complete its arguments and check its placement: a name, or the fields below."""
     slurm: SlurmOptions = Field(default_factory=SlurmOptions)
     setup: Text = ""
     """Host commands (bash), run first on every node, e.g. `module load podman`. They must not `exit`."""
-    run_dir: Line = "slurmray-runs"
+    run_dir: FilePath = "slurmray-runs"
     """Folder for run directories, on a file system that all nodes share. Relative to the submit folder."""
-    template: Line | None = None
+    template: FilePath | None = None
     """A site's own template, which extends job.sbatch.j2: see docs/guides/my-cluster.md.
 
     Examples are in templates/sites. Read when the script is rendered; relative to the current folder,
@@ -258,7 +262,7 @@ class JobSpec(Model):
     container: Container = Field(default_factory=Container)
     env: dict[EnvName, Text | None] = Field(default={})
     """Environment of Ray and the trainer. null: the submitter's value at sbatch; it is not in the script."""
-    env_file: Line | None = None
+    env_file: FilePath | None = None
     """File with more variables, read on every node: lines NAME=VALUE, without quotes; # begins a comment.
 
     For secrets: slurmray writes its values neither to the script nor to the log or the run directory. Others
@@ -317,12 +321,12 @@ class JobSpec(Model):
     requeue: Requeue = Field(default_factory=Requeue)
     watch: Watch = Field(default_factory=Watch)
     notify: Notify | None = None
-    sync: list[Annotated[Line, AfterValidator(_check_below)]] = Field(default=[])
+    sync: list[Annotated[FilePath, AfterValidator(_check_below)]] = Field(default=[])
     """Files and folders to copy to the cluster before a job is submitted there, with `host` in a profile.
 
     They are below the current folder, and get the same paths in the submit folder. Nothing is removed there.
     """
-    include: list[Line] = Field(default=[], json_schema_extra=_allow_one_item)
+    include: list[FilePath] = Field(default=[], json_schema_extra=_allow_one_item)
     """Paths of other job specs, relative to this file. They have the fields that this one lacks.
 
     Sections are merged field by field, lists are not merged. Of several files, the last one has priority. At

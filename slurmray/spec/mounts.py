@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
-from slurmray.spec.types import check_text, shown
+from slurmray.spec.types import check_line, check_path, shown
 
 
 class Mount(NamedTuple):
@@ -36,9 +36,11 @@ def parse_mount(value: object) -> Mount:
         return value
     if not isinstance(value, str):
         raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
-    parts = check_text(value).split(":")
-    if len(parts) > 3 or not all(parts) or "\n" in value:
+    parts = value.split(":")
+    if len(parts) > 3 or not all(parts):
         raise ValueError(f"expected SOURCE[:DEST[:OPTIONS]], got {shown(value)}")
+    for part in parts:
+        check_path(check_line(part))
     destination = None
     if len(parts) > 1:
         destination = posixpath.normpath(parts[1])

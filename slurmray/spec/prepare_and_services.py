@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from slurmray.agent.node.job_folder import MARKS
 from slurmray.spec.image_names import ImageName
@@ -19,11 +21,29 @@ from slurmray.spec.types import (
     Line,
     Text,
     Where,
-    matches,
     shown,
 )
 
-_URL_RULE = matches("https?://.*", "expected a URL, e.g. http://127.0.0.1:8000/health, got {got}")
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.hostname and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:  # a bracket that is not closed, or a port that is no number
+        return False
+    return bool(is_usable and re.fullmatch("[!-~]+", url))
+
+
+def _check_http(url: str) -> str:
+    if not (re.match("https?://", url) and _is_url(url)):
+        raise ValueError(f"expected a URL, e.g. http://127.0.0.1:8000/health, got {shown(url)}")
+    return url
+
+
+def _check_tcp(address: str) -> str:
+    if not (re.fullmatch("[^/?#]+:[0-9]{1,5}", address) and _is_url(f"tcp://{address}")):
+        raise ValueError(f"expected HOST:PORT, e.g. 127.0.0.1:8000 or [::1]:8000, got {shown(address)}")
+    return address
 
 
 class Prepare(Model):
@@ -44,24 +64,16 @@ class Prepare(Model):
 class Ready(Model):
     """The readiness check of a service: one of http, tcp and run."""
 
-    http: Annotated[Line, _URL_RULE] | None = None
+    http: Annotated[Line, AfterValidator(_check_http)] | None = None
     """URL that answers with a status below 400, requested from the service's node."""
     post: Text | None = None
     """Body of a POST request to the URL, often JSON. Not set: a GET request."""
-    tcp: Line | None = None
+    tcp: Annotated[Line, AfterValidator(_check_tcp)] | None = None
     """HOST:PORT that accepts a connection."""
     run: Command | None = None
     """Command that exits with 0, in Ray's container."""
     timeout: Count = 600
     """Seconds from the start of the service."""
-
-    @field_validator("tcp")
-    @classmethod
-    def _check_tcp(cls, value: str | None) -> str | None:
-        host, _, port = (value or "localhost:1").rpartition(":")
-        if not (host and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536):
-            raise ValueError(f"expected HOST:PORT, e.g. 127.0.0.1:8000, got {shown(value)}")
-        return value
 
     @model_validator(mode="after")
     def _check_kind(self) -> Ready:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import model_validator
 
 from slurmray.spec.slurm_section import Model
-from slurmray.spec.types import Line, matches
+from slurmray.spec.types import FilePath, Line, matches
 
 _VERSION_RULE = matches(r"v?[0-9]{1,9}(?![0-9]).*", "expected numbers with dots, e.g. 0.11.2, got {got}")
 TrainerName = Literal["verl", "search-r1", "rlinf", "roll", "openrlhf", "nemo-rl", "skyrl", "slime"]
@@ -21,7 +21,7 @@ class Preset(Model):
     """The trainer. `preset: NAME` is short for `preset: {name: NAME}`."""
     version: Annotated[Line, _VERSION_RULE] | None = None
     """The trainer's version, e.g. `0.11.2`, if its flags have changed. Not set: guessed from the flags."""
-    config: Line | None = None
+    config: FilePath | None = None
     """RLinf's and ROLL's own YAML file, read when the script is rendered; relative to the current folder."""
 
     @model_validator(mode="before")

@@ -167,7 +167,7 @@ class Ray(Model):
             raise ValueError(
                 f"has {len(value)} characters; use at most {TEMP_DIR_MAX}, because Ray's sockets are below it"
             )
-        if not re.match(TEMP_DIR_PATTERN, value):
+        if not re.fullmatch(TEMP_DIR_PATTERN, value):
             raise ValueError(f"use only letters, digits and _ . - / in it, got {shown(value)}")
         return value
 

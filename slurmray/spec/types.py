@@ -20,6 +20,15 @@ _R = TypeVar("_R")
 # 2 MiB, for all of them: execve(2). The job has others, too.
 MAX_TEXT = 120000
 MAX_VARIABLES = 1000000
+MAX_NAME = 1024  # bytes of a job's name: Slurm's limit (src/slurmctld/job_mgr.c, _test_job_desc_fields)
+MAX_PATH, MAX_FILE_NAME = 4095, 255  # bytes: Linux's limits, PATH_MAX without its NUL, and NAME_MAX
+MAX_INTEGER = 100_000_000  # of any field; as seconds three years
+# Control characters, unusual blanks, bidirectional marks, line separators, lone surrogates: people would not
+# see them, or other text than there is. Not str.isprintable, which depends on the version of Python.
+INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\xa0\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff"
+    "\U000e0000-\U000e0fff]"
+)
 
 _ITEM_NAME = "[a-z][a-z0-9-]{0,31}"
 _ENV_NAME = "[A-Za-z_][A-Za-z0-9_]*"
@@ -69,32 +78,51 @@ def check_text(value: str) -> str:
     return value
 
 
-def _check_line(value: str) -> str:
-    if "\n" in value:
+def check_line(value: str) -> str:
+    """Return one line of visible text; ValueError for any other text, and for one that is no argument."""
+    if "\n" in check_text(value):
         raise ValueError("has a newline; write it on one line")
     if not value:
         raise ValueError("is empty; set a value or leave it out")
+    if invisible := INVISIBLE.search(value):
+        raise ValueError(f"{shown(value)} has the invisible character {invisible[0]!a}; leave it out")
+    return value
+
+
+def _check_name(value: str) -> str:
+    if (size := len(value.encode())) > MAX_NAME:
+        raise ValueError(f"has {size} bytes, and Slurm takes at most {MAX_NAME}; shorten it")
+    return value
+
+
+def check_path(value: str) -> str:
+    """Return a path as it is; ValueError for one that no file can have."""
+    size, longest = len(value.encode()), max(len(name.encode()) for name in value.split("/"))
+    if size > MAX_PATH or longest > MAX_FILE_NAME:
+        limits = f"at most {MAX_PATH}, and each name in it at most {MAX_FILE_NAME}"
+        raise ValueError(f"has {size} bytes, and a path has {limits}; shorten it")
     return value
 
 
 def _parse_integer(value: object) -> object:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,18}", value):
-        return int(value)
-    raise ValueError(f"expected an integer, got {shown(value)}")
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"expected an integer, got {shown(value)}")
+    if value > MAX_INTEGER:
+        raise ValueError(f"expected {MAX_INTEGER} or less, got {shown(value)}")
+    return value
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600}
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def _parse_seconds(value: object) -> object:
-    if isinstance(value, str) and (match := re.fullmatch(r"([0-9]{1,9})([smh])", value)):
-        return int(match[1]) * _UNITS[match[2]]
-    try:
-        return _parse_integer(value)
-    except ValueError:
-        raise ValueError(f"expected seconds, or a time such as 30m or 2h, got {shown(value)}") from None
+    if isinstance(value, str) and (match := re.fullmatch(r"([+-]?[0-9]{1,18})([smh]?)", value)):
+        value = int(match[1]) * _UNITS[match[2]]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"expected seconds, or a time such as 30m or 2h, got {shown(value)}")
+    return _parse_integer(value)
 
 
 def _parse_flag(value: object) -> object:
@@ -193,7 +221,7 @@ def _parse_runtime_env(value: object) -> object:
     if isinstance(value, dict):
         return _parse_content("", value)
     if isinstance(value, str) and value.strip():
-        return _check_line(check_text(value))
+        return check_path(check_line(value))
     raise ValueError(f"expected a mapping, or the path of a YAML file, got {shown(value)}")
 
 
@@ -235,7 +263,9 @@ def pattern(expression: str) -> WithJsonSchema:
 
 
 Text = Annotated[str, AfterValidator(check_text), WithJsonSchema(_ANY_SCALAR)]
-Line = Annotated[str, AfterValidator(check_text), AfterValidator(_check_line), WithJsonSchema(_ANY_SCALAR)]
+Line = Annotated[str, AfterValidator(check_line), WithJsonSchema(_ANY_SCALAR)]
+Name = Annotated[Line, AfterValidator(_check_name)]
+FilePath = Annotated[Line, AfterValidator(check_path)]
 Integer = Annotated[int, BeforeValidator(_parse_integer)]
 Seconds = Annotated[int, Field(ge=0), BeforeValidator(_parse_seconds)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_parse_integer)]
@@ -261,7 +291,7 @@ _PATH_RULE = matches("[/$].*", "expected an absolute path, got {got}")  # the no
 ItemName = Annotated[str, matches(_ITEM_NAME, _NAME_RULE), pattern(f"^{_ITEM_NAME}$")]
 EnvName = Annotated[str, matches(_ENV_NAME, _VARIABLE_RULE), pattern(f"^{_ENV_NAME}$")]
 EnvReference = Annotated[str, matches(f"env:{_ENV_NAME}", _REFERENCE_RULE), pattern(f"^env:{_ENV_NAME}$")]
-AbsolutePath = Annotated[str, AfterValidator(check_text), _PATH_RULE, pattern("^[/$]")]
+AbsolutePath = Annotated[FilePath, _PATH_RULE, pattern("^[/$]")]
 Command = Annotated[list[Text] | Text, BeforeValidator(_parse_command)]
 Program = Annotated[list[Text] | Text | None, BeforeValidator(_parse_program)]
 RuntimeEnv = Annotated[dict[str, Any] | Text | None, BeforeValidator(_parse_runtime_env)]

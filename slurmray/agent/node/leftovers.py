@@ -20,7 +20,7 @@ REMOVE_TIMEOUT = 60.0  # seconds
 END_WAIT = 20.0  # seconds
 CONTAINER = re.compile(r"slurmray-([0-9]+)-([0-9]+)-.")
 # paths.job_folder() and job_folder.make_scratch(), which had no random digits in older versions.
-FOLDER = re.compile(r"(slurm)?ray-([0-9]+)-([0-9]+)-(.+)$")
+FOLDER = re.compile(r"(slurm)?ray-([0-9]+)-([0-9]+)-(.+)", re.DOTALL)
 
 
 def remove(node: "NodeApi", runtime: "Runtime") -> None:
@@ -63,8 +63,8 @@ def _folders(node: "NodeApi") -> "Dict[str, Attempt]":
             if not match:
                 continue
             is_scratch, rest = bool(match.group(1)), match.group(4)
-            wanted = re.escape(node.name) + "(-[0-9a-f]{8})?$" if is_scratch else "[0-9a-f]{6}$"
-            if not re.match(wanted, rest):
+            wanted = re.escape(node.name) + "(-[0-9a-f]{8})?" if is_scratch else "[0-9a-f]{6}"
+            if not re.fullmatch(wanted, rest):
                 continue
             if job_folder.is_own_folder(path) and (is_scratch or os.path.isdir(os.path.join(path, "inside"))):
                 attempts[path] = (match.group(2), match.group(3))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .agent_interface import NodeApi
     from .runtimes.engine import Engine
 
-ID = "[0-9a-f]{64}$"
+ID = "[0-9a-f]{64}"
 
 
 def ensure(node: "NodeApi", runtime: "Engine") -> None:
@@ -40,7 +40,7 @@ def ensure(node: "NodeApi", runtime: "Engine") -> None:
         return
     with open(path) as file:
         image_id = file.read()
-    if re.match(ID, image_id) and _load(node, runtime, folder, image_id):
+    if re.fullmatch(ID, image_id) and _load(node, runtime, folder, image_id):
         runtime.image = name if runtime.image_id(name) == image_id else image_id
     else:
         image.fetch(node, runtime)

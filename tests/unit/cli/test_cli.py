@@ -630,10 +630,10 @@ def test_a_template_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path
         ("no.j2", "no.j2: No such file or directory; name a file that extends job.sbatch.j2"),
         (".", ".: Is a directory; name a file that extends job.sbatch.j2"),
         ("~nosuchuser/x", "~nosuchuser/x: no such home folder here; write the path without ~"),
-        ("latin.j2", "latin.j2: 'utf-8' codec can't decode byte 0xe9 in position 0: "),
+        ("latin.j2", "latin.j2:1:1: not UTF-8; save the file as UTF-8"),
         ("other.j2", 'other.j2: its first line must be {% extends "job.sbatch.j2" %}'),
         ("open.j2", "open.j2:1: "),
-        ("base.j2", "base.j2: template base.sh.j2 does not exist; extend job.sbatch.j2"),
+        ("base.j2", "base.j2:1: template base.sh.j2 does not exist; extend job.sbatch.j2"),
     ],
 )
 @pytest.mark.parametrize("subcommand", ["render", "rehearse"])

@@ -140,6 +140,15 @@ def test_a_block_of_bash() -> None:
         (f"slurm: {{gpus_per_node: {'9' * 5000}}}", "1:24: slurm.gpus_per_node: no node has so many GPUs; write a number of at most 9 digits"),
         (f"slurm: {{gres: gpu:{'9' * 5000}}}", "1:15: slurm.gres: no node has so many GPUs; write a number of at most 9 digits"),
         ("container: {image: a, build: {file: ~nosuchuser/x}}", "1:37: container.build.file: ~nosuchuser/x: no such home folder here; write the path without ~"),
+        ('include: "a\\0b"', "1:10: include: 'a\\x00b': a NUL character cannot be passed to a program; leave it out"),
+        ('include: [a.yaml, "a\\nb"]', "1:19: include: 'a\\nb': has a newline; write it on one line"),
+        (f"include: {'x' * 256}", f"1:10: include: '{'x' * 57}...': has 256 bytes, and a path has at most 4095, and each name in it at most 255; shorten it"),
+        (f"include: {'x' * 255}", f"1:10: include: {'x' * 255} is not a file; correct the path"),
+        (f"include: {'x/' * 2048}", f"1:10: include: '{'x/' * 28}x...': has 4096 bytes, and a path has at most 4095, and each name in it at most 255; shorten it"),
+        ("ray: {temp_dir: \"/tmp\\n\"}", "1:17: ray.temp_dir: has a newline; write it on one line"),
+        ("container: {workdir: \"/a\\n\"}", "1:22: container.workdir: has a newline; write it on one line"),
+        ("name: \"a\\x1b[31mX\"", "1:7: name: 'a\\x1b[31mX' has the invisible character '\\x1b'; leave it out"),
+        ("restart: {max: 999999999999}", "1:16: restart.max: expected 100000000 or less, got '999999999999'"),
         (f"container: {{image: a, build: {{file: {'x' * 300}}}}}", f"1:37: container.build.file: '{'x' * 57}...': cannot be read: File name too long"),
         ("slurm: {nodes: -1}", "1:16: slurm.nodes: expected 1 or more, got '-1'"),
         ("slurm: {nodes: 2-4}", "1:16: slurm.nodes: expected one number, because scripts are for a fixed number of nodes, got '2-4'"),
@@ -167,6 +176,10 @@ def test_a_block_of_bash() -> None:
         ("container: {command: x}", "1:22: container.command: not supported with runtime auto: set runtime to podman, docker, apptainer or singularity"),
         ("container: {args: [--init, --entrypoint=sh]}", "1:28: container.args, item 2: --entrypoint: slurmray starts and ends the container; leave it out"),
         ("container: {args: [-it, -itd]}", "1:25: container.args, item 2: -itd: slurmray starts and ends the container; leave it out"),
+        ("container: {runtime: podman, args: [a, --ipc=host]}", "1:36: container.args: --ipc=host: leave it out; the container's /dev/shm is as large as the node's anyway, see container.shm_size"),
+        ("container: {args: [--ipc, none]}", "1:19: container.args: --ipc none: leave it out; the container's /dev/shm is as large as the node's anyway, see container.shm_size"),
+        ("container: {runtime: docker, args: [--shm-size=1g]}", "1:36: container.args: --shm-size: use container.shm_size"),
+        ("container: {shm_size: 2g, args: [a, --shm-size, 1g]}", "1:33: container.args: --shm-size: use container.shm_size"),
         ("container: {runtime: none, step_args: [-n4]}", "1:40: container.step_args, item 1: -n: slurmray sets it; leave it out"),
         ("container: {runtime: none, step_args: [-x, --nodes=3]}", "1:44: container.step_args, item 2: --nodes: slurmray sets it; leave it out"),
         (
@@ -251,6 +264,43 @@ def test_a_block_of_bash() -> None:
 def test_mistakes(text: str | bytes, expected: str) -> None:
     # In some texts the unknown field `a` is a second mistake.
     assert f"job.yaml:{expected}" in mistakes(text)
+
+
+@pytest.mark.attack("a file that is no job spec", inputs=2)
+@pytest.mark.parametrize("is_included", [True, False])
+def test_a_file_that_is_no_job_spec(is_included: bool, tmp_path: Path) -> None:
+    """The known fields are there once, and after three unknown ones nothing else of the file is of interest."""
+    text = "".join(f"key{number}: x\n" for number in range(30))
+    known = f"unknown field; known here: {', '.join(JobSpec.model_fields)}"
+    if is_included:
+        (tmp_path / "other.yaml").write_text(text)
+        lines, name = mistakes(f"include: {tmp_path}/other.yaml\nalpha: 1\n"), f"{tmp_path}/other.yaml"
+    else:
+        lines, name = mistakes(text), "job.yaml"
+    assert lines.count(f"{name}: is no job spec; `slurmray init` can write one") == 1
+    own = [line for line in lines if line.startswith(name)]
+    texts = ["key0: unknown field", "key1: unknown field", "key2: unknown field"]
+    assert own == [
+        *(f"{name}:{line}:1: {text}" for line, text in enumerate([f"key0: {known}", *texts[1:]], start=1)),
+        f"{name}: is no job spec; `slurmray init` can write one",
+    ]
+    assert [line for line in lines if line not in own] == ["job.yaml:2:1: alpha: unknown field"] * is_included
+
+
+def test_three_unknown_fields_are_mistakes_of_a_job_spec() -> None:
+    """So are more of them in a section, and those that are probably known ones."""
+    lines = mistakes("a1: x\nb1: x\nc1: x\nstop: {x: 1, y: 1, z: 1, p: 1}\nimage: x\n")
+    assert [line.partition("; ")[0] for line in lines] == [
+        "job.yaml:1:1: a1: unknown field",
+        "job.yaml:2:1: b1: unknown field",
+        "job.yaml:3:1: c1: unknown field",
+        *(
+            f"job.yaml:4:{at}: stop.{name}: unknown field"
+            for name, at in zip("xyzp", (8, 14, 20, 26), strict=True)
+        ),
+        "job.yaml:5:1: image: unknown field, did you mean container.image?",
+    ]
+    assert [line for line in lines if "known here" in line] == [lines[0], lines[3]]
 
 
 def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:
@@ -662,11 +712,10 @@ def test_aliases_of_a_long_text(where: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "".join(f"f{number}: 1\n" for number in range(20_000)),
         "slurm:\n" + "".join(f"  f{number}: 1\n" for number in range(20_000)),
         "services: [" + "{name: a}," * 20_000 + "]",
     ],
-    ids=["fields", "options", "items"],
+    ids=["options", "items"],
 )
 def test_many_mistakes_are_counted(text: str, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(text)
@@ -681,7 +730,8 @@ def test_many_mistakes_in_an_included_file(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("include: other.yaml\n")
     (tmp_path / "other.yaml").write_text("".join(f"f{number}: 1\n" for number in range(20_000)))
     lines = refused(tmp_path / "job.yaml")
-    assert (len(lines), lines[0].partition(" ")[0]) == (21, f"{tmp_path}/other.yaml:1:1:")
+    assert (len(lines), lines[0].partition(" ")[0]) == (4, f"{tmp_path}/other.yaml:1:1:")
+    assert lines == refused(tmp_path / "other.yaml")
 
 
 @pytest.mark.attack("aliases that would fill the memory or the script", inputs=1)

@@ -182,6 +182,20 @@ def test_an_option_in_extra_is_that_field(folder: Path) -> None:
     ]
 
 
+def test_a_template_other_than_the_site_s_can_be_forbidden(folder: Path) -> None:
+    """It could write the directives that other rules forbid."""
+    find = demanding(folder, "forbid: {template: any directive}")
+    assert find() == []
+    text = "template: 'a.j2' is not allowed: any directive (SITE)"
+    assert find("template: a.j2") == [f"job.yaml:1:11: {text}"]
+    assert find("", ("--template", "a.j2")) == [f"--template: {text.removeprefix('template: ')}"]
+    find = demanding(folder, "template: /etc/own.j2, require: {template: /etc/own.j2}")
+    assert find() == []
+    assert find("template: a.j2") == [
+        "job.yaml:1:11: template: 'a.j2' is not allowed: expected '/etc/own.j2' (SITE)"
+    ]
+
+
 def test_required_values(folder: Path) -> None:
     """Of defaults, too. Written in any form that the field accepts."""
     runtime = "container.runtime: [podman, apptainer]"
@@ -336,6 +350,8 @@ def test_other_mistakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mistakes("gpu") == [f"{folder}/slurmray/config.yaml: cannot be read: Is a directory"]
     monkeypatch.setenv("SLURMRAY_CONFIG", "/none.yaml")
     assert mistakes("gpu") == ["SLURMRAY_CONFIG: /none.yaml: no such file; correct it, or unset it"]
+    monkeypatch.setenv("SLURMRAY_CONFIG", "x" * 300)
+    assert mistakes("gpu") == [f"SLURMRAY_CONFIG: {'x' * 300}: no such file; correct it, or unset it"]
     monkeypatch.setenv("SLURMRAY_CONFIG", "")
     assert mistakes("gpu")[0].startswith(
         "--profile: unknown profile 'gpu'; define it in ~/.config/slurmray/config.yaml, "

@@ -91,6 +91,7 @@ def test_a_folder_of_the_log_that_does_not_exist(tmp_path: Path, monkeypatch: py
     assert of(output="logs/%j.out", error="%j.err") == of(output="%N/%j.out") == of(output="%x-%j.out") == []
     text = "there is no folder my logs, so the job would have no log: mkdir -p 'my logs'"
     assert of(output="my logs/%j.out") == [f"slurm.output: {text}"]
+    assert of(output=f"{'x' * 300}/%j.out")[0].startswith("slurm.output: there is no folder xxx")
     assert of(error="~/%j.err") == ["slurm.error: Slurm does not expand ~; write the path of the home folder"]
 
 

@@ -19,6 +19,7 @@ from slurmray.rendering.job_settings import make_settings
 from slurmray.rendering.pretty_json import format_json
 from slurmray.rendering.script import assemble, render_script
 from slurmray.spec.job_spec import JobSpec
+from slurmray.spec.types import INVISIBLE
 from tests.plans import plan_of
 from tests.unit.texts import TEXTS, TOKENS
 
@@ -26,7 +27,7 @@ from .cases import GOLDENS, hello, load_case
 from .test_bootstrap import SCONTROL, SMALL_AGENT, SYSTEM_PYTHON, environment, programs
 
 pytestmark = pytest.mark.usefixtures("frozen_agent")
-ONE_LINE = TEXTS.map(lambda text: text.replace("\n", " ")).filter(bool)
+ONE_LINE = TEXTS.map(lambda text: INVISIBLE.sub(" ", text)).filter(bool)
 SPECS = st.fixed_dictionaries(
     {
         # A name with blanks and without a slash is refused, as a command written in one item.
@@ -39,7 +40,7 @@ SPECS = st.fixed_dictionaries(
         "container": st.fixed_dictionaries(
             {
                 "args": st.lists(TEXTS, max_size=3),
-                "workdir": TEXTS.map("/{}".format),
+                "workdir": ONE_LINE.map("/{}".format),
             }
         ),
         "network": st.fixed_dictionaries({"interface": ONE_LINE}),

@@ -103,7 +103,11 @@ def test_every_runtime(runtime: str) -> None:
         MARKED,
         {"slurm": {"nodes": 2, "array": "0-3%2"}},
         {"slurm": {"groups": [{"name": "head"}, {"name": "gpu", "nodes": 2, "gpus_per_node": 8}]}},
-        {"name": 'a "b" \\ \x1b[31m', "slurm": {"comment": "it's $(id) \u202e", "extra": ["--spank=a b"]}},
+        {
+            "name": 'a "b" \\',
+            "slurm": {"comment": "it's $(id)", "extra": ["--spank=a b"]},
+            "setup": "\x1b[31m \u202e",
+        },
         {"on_node_loss": "continue", "requeue": {"exit_code": 3}, "stop": {"lead": 0}},
     ],
     ids=["all", "array", "groups", "quoted", "sections"],

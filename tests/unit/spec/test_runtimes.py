@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from slurmray.agent.node import runtimes as agent
 from slurmray.agent.node.agent_interface import NodeApi
 from slurmray.agent.node.runtimes import apptainer, base, docker, none, podman, pyxis
 from slurmray.resources import data_folder
 from slurmray.spec.container import Container
+from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.runtimes import RUNTIMES, Choice, candidates
 
 from ..agent.fake_node import FakeNode
@@ -37,3 +40,19 @@ def test_each_runtime_of_a_node_has_its_class(tmp_path: Path) -> None:
     made = {name: agent.make(name, node) for name in agent.RUNTIMES}
     assert {name: runtime.name for name, runtime in made.items()} == {name: name for name in made}
     assert [*map(type, made.values())] == TYPES
+
+
+@pytest.mark.parametrize(
+    ("runtime", "args"),
+    [
+        ("podman", ["--ipc=private", "--ipc", "shareable", "--ipc=", "--ipcs=host", "x--ipc=host"]),
+        ("docker", ["--ipc=host", "--ipc", "none"]),
+        ("auto", ["--shm-sizes=1g", "x--shm-size=1g"]),
+        ("apptainer", ["--ipc", "host", "--shm-size=1g"]),
+    ],
+)
+def test_options_for_shared_memory_that_a_runtime_accepts(runtime: str, args: list[str]) -> None:
+    """Podman 4.3.1 with others: "cannot set shmsize when running in the {host } IPC Namespace"."""
+    image = "a.sif" if runtime == "apptainer" else "a"
+    spec = JobSpec.model_validate({"container": {"runtime": runtime, "image": image, "args": args}})
+    assert spec.container.args == args

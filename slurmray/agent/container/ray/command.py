@@ -42,14 +42,14 @@ def ray_version() -> "Optional[Tuple[str, Version]]":
 def package_version(name: str) -> str:
     """The version of an installed package; "" where there is none."""
     # importlib.metadata costs each node 70 ms of CPU, so it is only the fallback.
-    pattern = re.compile(re.escape(name) + r"-([^-]+)\.dist-info$")
+    pattern = re.compile(re.escape(name) + r"-([^-]+)\.dist-info")
     for path in sys.path:
         try:
             names = os.listdir(path or ".")
         except OSError:
             continue
         for entry in names:
-            match = pattern.match(entry)
+            match = pattern.fullmatch(entry)
             if match:
                 return match.group(1)
     from importlib import metadata  # novermin: Ray's own floor holds in containers

@@ -60,7 +60,7 @@ def _shorten(node: "NodeApi", path: str, expansion: str) -> str:
     import re
 
     expansion = os.path.normpath(expansion)
-    if len(expansion) > paths.TEMP_DIR_MAX or not re.match(paths.TEMP_DIR_PATTERN, expansion):
+    if len(expansion) > paths.TEMP_DIR_MAX or not re.fullmatch(paths.TEMP_DIR_PATTERN, expansion):
         wanted = "at most %d of the characters A-Z a-z 0-9 _ . - /" % paths.TEMP_DIR_MAX
         node.finding("preflight", "ray.temp_dir", expansion, wanted, "use a shorter path, e.g. /tmp")
     return expansion

@@ -55,7 +55,7 @@ class Gpu:
     def __init__(self, element: "ElementTree.Element") -> None:
         self._element = element
         uuid = self._text("uuid")
-        self.uuid = uuid if re.match(r"GPU-[\w-]+$", uuid, re.ASCII) else ""
+        self.uuid = uuid if re.fullmatch(r"GPU-[\w-]+", uuid, re.ASCII) else ""
         self.address = _clean(element.get("id", ""))  # on the PCI bus
         self.memory_used = self._number("fb_memory_usage/used", " MiB")
         self.memory_total = self._number("fb_memory_usage/total", " MiB")
@@ -90,7 +90,7 @@ class Gpu:
         return _clean(self._element.findtext(path, ""))
 
     def _number(self, path: str, unit: str = "") -> "Optional[int]":
-        match = re.match(r"(\d{1,12})%s$" % unit, self._text(path), re.ASCII)
+        match = re.fullmatch(r"(\d{1,12})%s" % unit, self._text(path), re.ASCII)
         return int(match.group(1)) if match else None
 
 

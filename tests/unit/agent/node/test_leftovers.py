@@ -174,6 +174,7 @@ def test_other_files_stay(tmp_path: Path) -> None:
         "other/inside",
     ]
     kept += ["temp/ray-7-1-more/inside", "temp/ray-7-1/inside", "tmp/slurmray-7-0-node2"]
+    kept += ["temp/ray-7-0-0a1b2c\n/inside", "tmp/slurmray-7-0-node1-0a1b2c3d\n"]
     for name in kept:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "temp/ray-7-2-0a1b2c").symlink_to(tmp_path / "other")

@@ -143,8 +143,8 @@ def test_an_archive_that_cannot_be_saved(tmp_path: Path, fault: str) -> None:
     assert cluster.calls("node2") == ["pull"]
 
 
-@pytest.mark.attack("an archive of the image that all nodes load", inputs=3)
-@pytest.mark.parametrize("fault", ["archive", "id", "missing"])
+@pytest.mark.attack("an archive of the image that all nodes load", inputs=4)
+@pytest.mark.parametrize("fault", ["archive", "id", "newline", "missing"])
 def test_an_archive_with_another_image(tmp_path: Path, fault: str) -> None:
     """The node pulls for itself, under the name of the job spec."""
     cluster = Cluster(tmp_path)
@@ -154,6 +154,9 @@ def test_an_archive_with_another_image(tmp_path: Path, fault: str) -> None:
         archive.write_text("e" * 64)
     elif fault == "id":
         (tmp_path / "9-0/image-id").write_text(f"../{ID}")
+    elif fault == "newline":
+        (tmp_path / "9-0/image-id").write_text(f"{ID}\n")
+        archive.rename(f"{archive.with_suffix('')}\n.tar")
     else:
         archive.unlink()
     assert cluster.run("node2") == [NAME]

@@ -82,7 +82,12 @@ def test_findings_about_variables(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "wanted"),
-    [("tmp", "an absolute path"), ("/a-folder-with-a-long-name", "at most 18 "), ("/a b", "at most 18 ")],
+    [
+        ("tmp", "an absolute path"),
+        ("/a-folder-with-a-long-name", "at most 18 "),
+        ("/a b", "at most 18 "),
+        ("/tmp\n", "at most 18 "),
+    ],
 )
 def test_a_temp_folder_that_ray_cannot_use(tmp_path: Path, value: str, wanted: str) -> None:
     node = FakeNode(tmp_path, temp_dir="$T")
