@@ -497,11 +497,11 @@ def test_every_request_is_answered(folder: Path) -> None:
 def test_a_call_has_a_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what it has started ends."""
     stand_in(folder, "scontrol", f"echo $$ >{folder}/started; exec sleep 600")
-    monkeypatch.setattr(mcp_server, "LIMIT", 3)
+    monkeypatch.setattr(mcp_server, "LIMIT", 10)
 
     async def body(client: Client) -> None:
         result = await client.call_tool("status", {"id": 41})
-        assert failure(result) == "no answer within 3 s; the command was ended"
+        assert failure(result) == "no answer within 10 s; the command was ended"
         monkeypatch.setattr(mcp_server, "LIMIT", 300)
         assert fields(await client.call_tool("explain", {"text": "71"}))["result"]
 
