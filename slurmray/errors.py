@@ -7,8 +7,10 @@ trainer may use the same numbers; the last line of the job's log shows whose cod
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -50,6 +52,18 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.text}" if self.where else self.text
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON. file: `stdin` or an option, if it is in none. line, column: None if unknown."""
+        place = re.fullmatch(r"(.+):([0-9]+):([0-9]+)", self.where, re.DOTALL)
+        file, line, column = place.groups() if place else (self.where, None, None)
+        return {
+            "file": file,
+            "line": line and int(line),
+            "column": column and int(column),
+            "path": [part for part in self.path if part != "[key]"],
+            "message": self.text,
+        }
 
 
 MAX_SHOWN = 20  # mistakes of a job spec in a message

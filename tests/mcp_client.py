@@ -1,4 +1,4 @@
-"""Starts `slurmray mcp` in the current folder, and calls it."""
+"""Calls the tools of `slurmray mcp`, in the current folder."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import anyio
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult
 
+from slurmray.cli.mcp_server import make_server
+
 ARGV = [sys.executable, "-m", "slurmray", "mcp"]
 ROOT = Path(__file__).parents[1]
 # The SDK's client hands on only a few variables.
@@ -21,8 +23,18 @@ _VARIABLES = ("PATH", "SLURMRAY_CONFIG", "XDG_STATE_HOME")
 _CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
 
 
+def with_server(body: Callable[[Client], Awaitable[None]], *, is_read_only: bool = False) -> None:
+    """Call a server in this process with the client of MCP's own SDK; it starts a process for each call."""
+
+    async def run_body() -> None:
+        async with Client(make_server(is_read_only=is_read_only), read_timeout_seconds=300) as client:
+            await body(client)
+
+    anyio.run(run_body)
+
+
 def with_client(body: Callable[[Client], Awaitable[None]]) -> None:
-    """Call a server with the client of MCP's own SDK."""
+    """Start a server, and call it likewise."""
     environment = {"PYTHONPATH": str(ROOT), **{name: os.environ[name] for name in _VARIABLES}}
     server = StdioServerParameters(command=ARGV[0], args=ARGV[1:], env=environment, cwd=Path.cwd())
 
@@ -41,12 +53,14 @@ def fields(result: CallToolResult) -> dict[str, Any]:
 
 
 class RawClient:
-    """A server whose lines a test writes and reads itself. It has answered `initialize`."""
+    """A new server whose lines a test writes and reads itself. It has answered `initialize`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(ARGV, env=environment, stdin=pipe, stdout=pipe, text=True)
+        self.process = subprocess.Popen(
+            [*ARGV, *options], env=environment, stdin=pipe, stdout=pipe, text=True
+        )
         self.send("initialize", _CLIENT, 0)
         assert self.answer(0)
         self.send("notifications/initialized", {})
@@ -65,11 +79,11 @@ class RawClient:
         self.send("tools/call", {"name": tool, "arguments": arguments}, number)
 
     def answer(self, number: int) -> Any:
-        """The result of a request. AssertionError or ValueError for any other line on stdout."""
+        """The result of a request, or its error. AssertionError or ValueError for another line on stdout."""
         assert self.process.stdout
         message = json.loads(self.process.stdout.readline())
         assert (message["jsonrpc"], message["id"]) == ("2.0", number)
-        return message["result"]
+        return message["result" if "result" in message else "error"]
 
     def close(self) -> str:
         """End the server's standard input; return what else it has printed."""

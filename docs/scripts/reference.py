@@ -50,8 +50,8 @@ _LLMS = """# slurmray
 
 > Runs a Ray trainer on several Slurm nodes: `slurmray render` turns one job spec, a YAML file, into one
 > self-contained sbatch script. The job checks its nodes, starts a Ray cluster in containers or in a virtual
-> environment, runs the trainer when every node and GPU is there, and cleans up. `slurmray mcp` has nine
-> of its commands as tools for agents.
+> environment, runs the trainer when every node and GPU is there, and cleans up. `slurmray mcp` has
+> thirteen of its commands as tools for agents.
 
 Start with For agents, then First job. Job spec has all fields, Exit codes and Messages have causes and fixes.
 The job spec's JSON Schema is printed by `slurmray schema`. The package on PyPI called `slurmray` is an

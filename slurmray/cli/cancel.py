@@ -8,7 +8,7 @@ import time
 import click
 
 from slurmray import history
-from slurmray.cli.terminal import complete_job, job_argument, show
+from slurmray.cli.terminal import complete_job, job_argument, print_json, show
 from slurmray.slurm.states import FINAL
 from slurmray.slurm.submitted_job import Job
 
@@ -16,12 +16,16 @@ from slurmray.slurm.submitted_job import Job
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB ...", shell_complete=complete_job)
 @click.option("--now", "is_now", is_flag=True, help="Without grace period; also for jobs cancelled before.")
-def cancel(*, jobs: tuple[str, ...], is_now: bool) -> None:
+@click.option("--json", "is_json", is_flag=True, help="Print a JSON object for each job.")
+def cancel(*, jobs: tuple[str, ...], is_now: bool, is_json: bool) -> None:
     """Cancel jobs, by id or name. The trainer of each gets its grace period (stop.grace).
 
     The id of a sweep, or another array, means all its tasks; 1234_0 is one of them.
 
     With --now, it gets SIGKILL at once. Either way the job removes its containers and files from the nodes.
+
+    With --json it prints id, task, is_cancelled (not if the job had ended already) and states: Slurm's,
+    before that; of an array those of its tasks.
 
     \b
     Examples:
@@ -32,12 +36,15 @@ def cancel(*, jobs: tuple[str, ...], is_now: bool) -> None:
     for name in jobs:
         job, run = job_argument(name)
         label = f"job {job.name}" + (f", {run.name}" if run.name else "")
-        states = {task.state for task in job.tasks()} or {job.state()}
-        if states <= {*FINAL}:
-            show(f"{label}: has ended already, {', '.join(sorted(states))}", err=True)
-            continue
-        has_ended_grace_period = cancel_job(job, is_now=is_now)
-        show(f"cancelled {label}", err=True)
+        states = sorted({task.state for task in job.tasks()} or {job.state()})
+        is_over = {*states} <= {*FINAL}
+        has_ended_grace_period = is_over or cancel_job(job, is_now=is_now)
+        if is_json:
+            print_json({"id": job.id, "task": job.task, "is_cancelled": not is_over, "states": states})
+        elif is_over:
+            show(f"{label}: has ended already, {', '.join(states)}", err=True)
+        else:
+            show(f"cancelled {label}", err=True)
         if is_now and not has_ended_grace_period:
             reason = "an older slurmray rendered the job, or its run directory cannot be written here"
             show(f"{label}: its trainer has its grace period: {reason}", err=True)

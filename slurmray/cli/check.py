@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from slurmray.cli.flags import FILE, job_options
-from slurmray.cli.terminal import show
-
-if TYPE_CHECKING:
-    from slurmray.cli.rendered import Rendered
+from slurmray.errors import SpecError
 
 
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=FILE)
 @job_options
+@click.option("--json", "is_json", is_flag=True, help="Print a JSON object, also of a job with mistakes.")
 @click.pass_obj
 def check(
     trainer: list[str],
     /,
     job: Path | None,
     settings: tuple[str, ...],
+    is_json: bool,
     **flags: str | tuple[str, ...] | None,
-) -> None:
+) -> int | None:
     """Check a job as slurmray submit does, ask Slurm when it could start, and submit nothing.
 
     JOB.yaml, options and COMMAND are those of slurmray render. It finds mistakes in the job spec, a placement
@@ -33,28 +31,43 @@ def check(
     what Slurm refuses. On a host without Slurm it leaves out the last three. To check the nodes, use slurmray
     doctor with the same options.
 
+    With --json it prints is_valid, mistakes (of each the file, line, column, path of the field, and message),
+    name, summary, remarks, and slurm: what Slurm says, "" without it. Mistakes still end it with exit code 2.
+
     \b
     Examples:
       slurmray check job.yaml
       slurmray check job.yaml --nodes 4 -- python train.py
+      slurmray check job.yaml --json | jq -r '.mistakes[] | "\\(.file):\\(.line): \\(.message)"'
     """
-    from slurmray.cli.rendered import given, render_job
+    from slurmray.cli.rendered import given, render_job, show_remarks
+    from slurmray.cli.terminal import print_json, show
+    from slurmray.slurm import slurm_commands
 
-    rendered = render_job(job, given(settings, flags), trainer)
-    show(f"{rendered.spec.name}: {rendered.summary}")
+    facts = {"is_valid": True, "mistakes": [], "name": "", "summary": "", "remarks": [], "slurm": ""}
+    try:
+        rendered = render_job(job, given(settings, flags), trainer)
+    except SpecError as error:
+        if not is_json:
+            raise
+        mistakes = [problem.as_dict() for problem in error.problems]
+        print_json({**facts, "is_valid": False, "mistakes": mistakes})
+        return error.exit_code
+    if not is_json:
+        show(f"{rendered.spec.name}: {rendered.summary}")
     rendered.require_variables()
-    rendered.show_remarks()
-    if answer := ask_slurm(rendered):
+    remarks: list[str] = []
+    tell = remarks.extend if is_json else show_remarks
+    tell(rendered.remarks)
+    answer = ""
+    if rendered.host.name or shutil.which("sbatch"):
+        tell(rendered.check_submission())
+        answer = slurm_commands.test_only(text=rendered.text, host=rendered.host)
+    if is_json:
+        name, summary = rendered.spec.name, rendered.summary
+        print_json({**facts, "name": name, "summary": summary, "remarks": remarks, "slurm": answer})
+    elif answer:
         show(f"Slurm: {answer}")
     else:
         click.echo("Slurm was not asked: there is no sbatch here", err=True)
-
-
-def ask_slurm(rendered: Rendered) -> str:
-    """Return when and where a job could start, as Slurm says; "" on a host without sbatch."""
-    from slurmray.slurm import slurm_commands
-
-    if not (rendered.host.name or shutil.which("sbatch")):
-        return ""
-    rendered.check_submission()
-    return slurm_commands.test_only(text=rendered.text, host=rendered.host)
+    return None

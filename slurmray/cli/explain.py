@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
+from typing import NamedTuple
 
 import click
 
 from slurmray import files
 from slurmray.cli.flags import completion
-from slurmray.cli.terminal import escaped, list_row, paragraph
+from slurmray.cli.terminal import escaped, list_row, paragraph, print_json
 from slurmray.diagnosis.causes import look_up_text
 from slurmray.diagnosis.exit_codes import EXIT_CODES, look_up
 from slurmray.diagnosis.final_states import STATES
@@ -35,7 +36,10 @@ def _codes(ctx: click.Context) -> dict[str, str]:
 # ignore_unknown_options: -1 is a wrong code, not an option.
 @click.command(options_metavar="", context_settings={"ignore_unknown_options": True})
 @click.argument("text", nargs=-1, metavar="[CODE | TEXT]", shell_complete=completion(_codes))
-def explain(text: tuple[str, ...]) -> None:
+@click.option(
+    "--json", "is_json", is_flag=True, help="Print a JSON array: of each name, text, cause and fix."
+)
+def explain(text: tuple[str, ...], *, is_json: bool) -> None:
     """Explain an exit code, a job's state or a line of a log: meaning, usual cause, and what to do.
 
     CODE is a number (71), a pair as sacct and scontrol show it (71:0 or 0:15), a name (node_lost), or a state
@@ -48,39 +52,54 @@ def explain(text: tuple[str, ...]) -> None:
       slurmray explain "NCCL WARN Bootstrap : no socket interface found"
       tail -n 50 train.log | slurmray explain -
     """
-    given = " ".join(text)
     if not text:
+        if is_json:
+            print_json([_look_up(str(code.value))[0][0]._asdict() for code in ExitCode])
+            return
         for code in ExitCode:
             list_row(f"{code.value:>3}  {code.name.lower():<10}  ", EXIT_CODES[code].meaning)
         click.echo()
         click.echo("All other codes are the trainer's; 128 + n means signal n.")
         paragraph(_WHOSE)
         return
-    name = given.upper()
+    given = " ".join(text)
     if given == "-":
         try:
-            given = files.read_end("-", _LAST).decode(errors="replace")
+            given = files.read_end("-", _LAST).decode(errors="replace").strip()
         except OSError as error:
             raise UsageError(f"slurmray explain: stdin: {error.strerror}") from None
-    if name in STATES:
-        title, known = name, STATES[name]
-    elif causes := look_up_text(given):
-        for cause in causes[:_SHOWN]:
-            name_and_line = ": ".join(filter(None, (cause.name, escaped(cause.evidence))))
-            _print(name_and_line, cause.cause, cause.fix)
+    entries, is_code = _look_up(given)
+    if is_json:
+        print_json([entry._asdict() for entry in entries])
         return
-    else:
-        title, known = look_up(ExitCode[name]) if name in ExitCode.__members__ else look_up(*_numbers(given))
-    _print(f"{title}: {known.meaning}", known.cause, known.fix)
-    if known.fix and title not in STATES:
+    for entry in entries:
+        paragraph(": ".join(filter(None, (entry.name, escaped(entry.text)))))
+        for label, words in (("cause", entry.cause), ("fix", entry.fix)):
+            if words:
+                paragraph(f"{label}: {words}")
+    if is_code and entries[0].fix:
         paragraph(_WHOSE)
 
 
-def _print(title: str, cause: str, fix: str) -> None:
-    paragraph(title)
-    for label, text in (("cause", cause), ("fix", fix)):
-        if text:
-            paragraph(f"{label}: {text}")
+class _Entry(NamedTuple):
+    """An explanation. name: of the code, the state or the message. text: what it means, or the line."""
+
+    name: str
+    text: str
+    cause: str
+    fix: str
+
+
+def _look_up(text: str) -> tuple[list[_Entry], bool]:
+    """Return what is known about a text, and whether that is an exit code. UsageError if it is nothing."""
+    name = text.upper()
+    if name in STATES:
+        return [_Entry(name, STATES[name].meaning, STATES[name].cause, STATES[name].fix)], False
+    if causes := look_up_text(text):
+        return [_Entry(hit.name, hit.evidence, hit.cause, hit.fix) for hit in causes[:_SHOWN]], False
+    code = (ExitCode[name], 0) if name in ExitCode.__members__ else _numbers(text)
+    title, known = look_up(*code)
+    return [_Entry(title, known.meaning, known.cause, known.fix)], True
 
 
 def _numbers(text: str) -> tuple[int, int]:

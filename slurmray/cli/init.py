@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -43,8 +44,14 @@ def _titles(ctx: click.Context) -> dict[str, str]:
     help="The job spec to write; - is standard output.  [default: job.yaml]",
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--json", "is_json", is_flag=True, help="Print files: {NAME: TEXT} as JSON, and write nothing.")
 def init(
-    example: str | None, launcher: Path | None, output: Path | None, force: bool, **flags: str | None
+    example: str | None,
+    launcher: Path | None,
+    output: Path | None,
+    force: bool,
+    is_json: bool,
+    **flags: str | None,
 ) -> None:
     """Write a job spec, from an example or from your own script; without both, list the examples.
 
@@ -54,6 +61,8 @@ def init(
     With --from, read a script of yours in place of an example: #SBATCH lines, containers, Ray, data
     preparation, servers and the trainer. Nothing of it is run. Comments in the job spec have what became of
     each line, and which lines you have to look at.
+
+    With --json and neither it prints examples: {NAME: TITLE}.
 
     \b
     Examples:
@@ -69,14 +78,17 @@ def init(
         if example is not None or changes:
             other = changes[0][0] if changes else example
             raise UsageError(f"slurmray init: {other} and --from; leave one of them out")
-        _import(launcher, output or _JOB, force)
+        _import(launcher, output or _JOB, force, is_json=is_json)
         return
     known = _examples()
     if example is None:
         if output or force or changes:
             raise UsageError("slurmray init: no example given; use e.g. slurmray init verl")
-        from slurmray.cli.terminal import list_row
+        from slurmray.cli.terminal import list_row, print_json
 
+        if is_json:
+            print_json({"examples": {name: _title(path) for name, path in known.items()}})
+            return
         for name, path in known.items():
             list_row(f"{name:<{max(map(len, known))}}  ", _title(path))
         return
@@ -85,6 +97,9 @@ def init(
     output = output or _JOB
     job = _JOB if output == _STDOUT else output  # comments in the files mention this name
     files = _files(known[example], changes, job)
+    if is_json:
+        _print_files(files)
+        return
     spec = files.pop(job) if output == _STDOUT else None
     write_files(files, None if force else _refuse_to_overwrite)
     if spec is not None:
@@ -97,7 +112,13 @@ def init(
     _show_next(output)
 
 
-def _import(launcher: Path, output: Path, force: bool) -> None:
+def _print_files(texts: Mapping[Path, str]) -> None:
+    from slurmray.cli.terminal import print_json
+
+    print_json({"files": {str(path): text for path, text in texts.items()}})
+
+
+def _import(launcher: Path, output: Path, force: bool, *, is_json: bool) -> None:
     """Write the job spec of a launcher."""
     from slurmray.importing.launcher import read_launcher
     from slurmray.rendering.output import write_files
@@ -105,6 +126,10 @@ def _import(launcher: Path, output: Path, force: bool) -> None:
     name = "stdin" if launcher == _STDOUT else str(launcher)
     imported = read_launcher(name, _read_launcher(launcher))
     text = _EDITOR_LINE + imported.text
+    if is_json:
+        _print_files({output: text})
+        click.echo(imported.summary, err=True)
+        return
     if output == _STDOUT:
         click.echo(text.encode(), nl=False)
         click.echo(imported.summary, err=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from slurmray.cli.terminal import complete_job, complete_node, complete_service, job_argument
@@ -39,6 +41,7 @@ from slurmray.errors import UsageError
 @click.option(
     "--attempt", type=int, metavar="N", help="With --node or --service: of this attempt.  [default: the last]"
 )
+@click.option("--json", "is_json", is_flag=True, help="Print a JSON object; with --ray one for each log.")
 def logs(
     *,
     job: str | None,
@@ -48,12 +51,16 @@ def logs(
     service: str | None,
     is_rays: bool,
     attempt: int | None,
+    is_json: bool,
 ) -> int | None:
     """Print the log of a job, progress and the trainer's output; or that of a node, or of a service.
 
     JOB is an id or a name. Without JOB it is the newest one. With -f the exit code is the job's, and Ctrl-C
     asks whether to cancel it. A log of more than 1 GiB is shown with -n, or from near its end with -f. On a
     terminal it shows control characters as \\x1b and the like, except for colours and progress bars.
+
+    With --json it prints id, task, source (which log it is), lines, and is_all: whether these are all. Of a
+    progress bar, which writes over its line, it has the last version.
 
     \b
     Examples:
@@ -65,25 +72,36 @@ def logs(
       slurmray logs verl --service judge
     """
     from slurmray.cli.submit import follow_job
-    from slurmray.cli.terminal import print_log, printable, show
+    from slurmray.cli.terminal import print_json, print_log, printable, show
+    from slurmray.diagnosis.causes import LOG
     from slurmray.slurm.follow import LAST_BYTES
 
     chosen_job, _ = job_argument(job)
     if is_followed and (node or service) is not None:
         raise UsageError("-f: follows the log of the job; for that of a node or a service use tail -f")
+    if is_followed and is_json:
+        raise UsageError("-f: prints the log as it grows, so leave --json out")
     last = LAST_BYTES if lines else None
+
+    def put(source: str, text: str) -> None:
+        if is_json:
+            print_json({"id": chosen_job.id, "task": chosen_job.task, "source": source, **cut(text, lines)})
+        else:
+            print_log(text, lines)
+
     if service is not None:
         if is_rays:
             raise UsageError("--ray: a service has no logs of Ray; leave out --service")
-        print_log(chosen_job.service_log(service, node, attempt, last), lines)
+        put(f"log of {service}", chosen_job.service_log(service, node, attempt, last))
         return 0
     if node is not None:
         if not is_rays:
-            print_log(chosen_job.node_log(node, attempt, last), lines)
+            put(f"log of {node}", chosen_job.node_log(node, attempt, last))
             return 0
         for name, log in chosen_job.ray_logs(node, attempt).items():
-            print_log(f"==> {printable(name)} <==\n")
-            print_log(f"{log}\n", lines)
+            if not is_json:
+                print_log(f"==> {printable(name)} <==\n")
+            put(f"{name} of {node}", f"{log}\n")
         return 0
     if is_rays:
         raise UsageError("--ray: Ray's logs are of one node each; name it with --node")
@@ -94,5 +112,15 @@ def logs(
     text = chosen_job.logs(last)
     if not text:
         show(f"job {chosen_job.name}: no log yet; slurmray status {chosen_job.name} shows why", err=True)
-    print_log(text, lines)
+    put(LOG, text)
     return 0
+
+
+def cut(text: str, last: int | None) -> dict[str, Any]:
+    """Return the last lines of a log, None: all, and whether nothing before them was left out."""
+    from slurmray.slurm.follow import LAST_BYTES
+
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n") if text]
+    kept = lines[-last:] if last else lines
+    is_all = len(kept) == len(lines) and not (last and len(text.encode(errors="replace")) >= LAST_BYTES)
+    return {"lines": kept, "is_all": is_all}

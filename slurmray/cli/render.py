@@ -43,6 +43,12 @@ _NAME = "{name}"  # in -o: the name of the job
 @click.option(
     "--force", is_flag=True, help="Overwrite FILE even if it was edited, or was not rendered by slurmray."
 )
+@click.option(
+    "--json",
+    "is_json",
+    is_flag=True,
+    help="Print a JSON object for each script: path, name and summary.",
+)
 @click.pass_obj
 def render(
     trainer: list[str],
@@ -52,6 +58,7 @@ def render(
     output: Path | None,
     target: str,
     force: bool,
+    is_json: bool,
     **flags: str | tuple[str, ...] | None,
 ) -> None:
     """Write the sbatch script of a job, or a dstack task.
@@ -86,6 +93,8 @@ def render(
     from slurmray.cli.targets import TARGETS
     from slurmray.rendering.output import write_scripts
 
+    if is_json and output == STDOUT:
+        raise UsageError("-o -: prints the script, so leave --json out")
     output = output or Path(("generated" if len(jobs) < 2 else _NAME) + TARGETS[target].suffix)
     rendered = _render_all(jobs, given(settings, flags), trainer, output, target)
     previous = {path: _recorded_job_file(path) for path in rendered}
@@ -94,7 +103,7 @@ def render(
     else:
         write_scripts({path: job.text for path, job in rendered.items()}, force)
     for path, job in rendered.items():
-        _report(path, job, previous[path])
+        _report(path, job, previous[path], is_json=is_json)
     if not jobs and _has_unread_input():
         click.echo("standard input was not read; slurmray render - takes it as the job spec", err=True)
 
@@ -134,25 +143,29 @@ def _render_all(
     return by_path
 
 
-def _report(path: Path, rendered: Rendered, previous: str) -> None:
+def _report(path: Path, rendered: Rendered, previous: str, *, is_json: bool) -> None:
     """Print what was written, hints about the job, and how to submit it. previous: see _recorded_job_file."""
     from slurmray.agent.combinations import combination, count, describe
-    from slurmray.cli.rendered import path_from_here
-    from slurmray.cli.terminal import show
+    from slurmray.cli.rendered import path_from_here, show_remarks
+    from slurmray.cli.terminal import print_json, show
 
     if path == STDOUT:
-        rendered.show_remarks()
+        show_remarks(rendered.remarks)
         return
-    show(f"wrote {path}: {rendered.summary}", err=True)
-    sweep = rendered.spec.sweep
+    sweep = {} if is_json else rendered.spec.sweep
+    if is_json:
+        fields = {"path": str(path.absolute()), "name": rendered.spec.name, "summary": rendered.summary}
+        print_json(fields)
+    else:
+        show(f"wrote {path}: {rendered.summary}", err=True)
     for number in range(min(count(sweep), _TASKS_SHOWN)):
         show(f"  task {number}: {describe(combination(sweep, number))}", err=True)
     if count(sweep) > _TASKS_SHOWN:
         click.echo(f"  and {count(sweep) - _TASKS_SHOWN} more", err=True)
-    rendered.show_remarks()
+    show_remarks(rendered.remarks)
     if previous and previous != (rendered.file and path_from_here(rendered.file)):
         show(f"{path} was the script of {previous} before; with -o FILE both are kept", err=True)
-    for step in rendered.target.next_steps:
+    for step in () if is_json else rendered.target.next_steps:
         show(step.format(shlex.quote(str(path))), err=True)
 
 

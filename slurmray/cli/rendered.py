@@ -66,12 +66,9 @@ class Rendered(NamedTuple):
         if not self.host.name:
             require_set(self.unset)
 
-    def check_submission(self) -> None:
-        """Check folder and partitions as submit_script does, and print remarks."""
-        from slurmray.cli.terminal import show
-
-        for remark in check_submission(self.spec, self.host, self.folder):
-            show(remark, err=True)
+    def check_submission(self) -> list[str]:
+        """Check folder and partitions as submit_script does, and return remarks."""
+        return check_submission(self.spec, self.host, self.folder)
 
     def require_one_job(self) -> None:
         """UsageError for an array, of which slurmray would know only the first job."""
@@ -84,13 +81,6 @@ class Rendered(NamedTuple):
         fix = f"is not set in your environment; export it before {self.target.submitting}"
         unset = [f"{field} {fix}" for field in self.unset]
         return unset + self.target.remarks(self.plan, not self.host.name)
-
-    def show_remarks(self) -> None:
-        """Print the remarks."""
-        from slurmray.cli.terminal import show
-
-        for remark in self.remarks:
-            show(remark, err=True)
 
     @property
     def summary(self) -> str:
@@ -135,11 +125,9 @@ class Rendered(NamedTuple):
     def submit(self, *arguments: str) -> Job:
         """Submit the job as api.submit_script does, and show messages for the user."""
         from slurmray import api
-        from slurmray.cli.terminal import show
 
         job, messages = api.submit_script(self.spec, self.text, *arguments, profile=self.profile)
-        for message in messages:
-            show(message, err=True)
+        show_remarks(messages)
         return job
 
 
@@ -149,6 +137,14 @@ def require_set(unset: Sequence[str]) -> None:
         raise UsageError(
             "\n".join(f"{field} is not set in your environment; export it first" for field in unset)
         )
+
+
+def show_remarks(remarks: Sequence[str]) -> None:
+    """Print remarks on a job."""
+    from slurmray.cli.terminal import show
+
+    for remark in remarks:
+        show(remark, err=True)
 
 
 def render_job(

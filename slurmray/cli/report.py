@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from slurmray.cli.flags import FILE
 from slurmray.cli.terminal import complete_job
 from slurmray.errors import UsageError
-
-if TYPE_CHECKING:
-    from slurmray.slurm.submitted_job import Job
 
 _STDOUT = Path("-")
 _BEGIN = 1000  # bytes of a page, in which it names slurmray
@@ -27,7 +23,8 @@ _BEGIN = 1000  # bytes of a page, in which it names slurmray
     type=FILE,
     help="File to write; - is standard output.  [default: slurmray-JOBID.html]",
 )
-def report(*, job: str | None, output: Path | None) -> None:
+@click.option("--json", "is_json", is_flag=True, help="Print a JSON object: id, task and path.")
+def report(*, job: str | None, output: Path | None, is_json: bool) -> None:
     """Write a page about a job, in one HTML file: how each node came up, and how the job ended.
 
     It has the steps of the job, what its GPU hours were used for, the bring-up of each node, nodes and GPUs
@@ -40,23 +37,22 @@ def report(*, job: str | None, output: Path | None) -> None:
       slurmray report
       slurmray report verl -o verl.html
     """
-    from slurmray.cli.terminal import job_argument
+    from slurmray.cli.terminal import job_argument, print_json
+    from slurmray.rendering.output import write_files
 
+    if is_json and output == _STDOUT:
+        raise UsageError("-o -: prints the page, so leave --json out")
     chosen_job, _ = job_argument(job)
     if output == _STDOUT:
         click.echo(chosen_job.report(), nl=False)
         return
-    click.echo(f"wrote {write_report(chosen_job, output)}", err=True)
-
-
-def write_report(job: Job, output: Path | None = None) -> Path:
-    """Write the page about a job, and return its path. output: None is slurmray-JOBID.html."""
-    from slurmray.rendering.output import write_files
-
-    path = output or Path(f"slurmray-{job.name}.html")
+    path = output or Path(f"slurmray-{chosen_job.name}.html")
     # It has the commands of the job spec.
-    write_files({path: job.report()}, _refuse_overwriting, is_private=True)
-    return path
+    write_files({path: chosen_job.report()}, _refuse_overwriting, is_private=True)
+    if is_json:
+        print_json({"id": chosen_job.id, "task": chosen_job.task, "path": str(path.absolute())})
+    else:
+        click.echo(f"wrote {path}", err=True)
 
 
 def _refuse_overwriting(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -59,7 +59,7 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
     while True:
         snapshot = chosen_job.status()
         if is_json:
-            print_json(snapshot.as_dict())
+            print_json(_as_dict(snapshot, chosen_job.host.name))
         else:
             if watch:
                 click.clear()
@@ -76,6 +76,19 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
         if not watch or snapshot.state in FINAL:
             return
         time.sleep(REFRESH)
+
+
+def _as_dict(status: Status, host: str | None) -> dict[str, Any]:
+    from slurmray.slurm.usage import describe_use, find_unusual
+
+    usage = status.usage
+    unusual = find_unusual(usage) if usage else []
+    return {
+        **status.as_dict(),
+        "use": describe_use(usage) if usage else "",
+        "unusual": [{"node": node, "text": text} for node, text in unusual],
+        "host": host,
+    }
 
 
 def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator[str]:

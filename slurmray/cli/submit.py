@@ -43,6 +43,7 @@ INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
 @click.option("--dry-run", is_flag=True, help="Print the script instead.")
 @click.option("--test-only", is_flag=True, help="Ask Slurm when it could start, and submit nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print the job as JSON.")
+@click.option("--one-job", "is_one", is_flag=True, hidden=True)  # for slurmray mcp
 @click.pass_obj
 def submit(
     trainer: list[str],
@@ -55,6 +56,7 @@ def submit(
     dry_run: bool,
     test_only: bool,
     is_json: bool,
+    is_one: bool,
     **flags: str | tuple[str, ...] | None,
 ) -> int | None:
     """Render a job and submit it with sbatch.
@@ -73,7 +75,7 @@ def submit(
       slurmray submit job.yaml --exclude-bad
       slurmray submit job.yaml --test-only
     """
-    from slurmray.cli.rendered import given, render_job
+    from slurmray.cli.rendered import given, render_job, show_remarks
     from slurmray.cli.terminal import print_json, show
     from slurmray.slurm import slurm_commands
 
@@ -84,6 +86,10 @@ def submit(
         raise UsageError("--follow: each task of a sweep has its own log; leave it out")
     spec, host = rendered.spec, rendered.host
     rendered.require_one_job()
+    if is_one and spec.sweep:
+        raise UsageError("sweep: makes several jobs: submit it with slurmray submit")
+    if is_one and "wait" in dict(spec.slurm.given()):
+        raise UsageError("slurm.wait: there would be no answer before the job's end; leave it out")
     arguments = []
     if after is not None:
         arguments = _wait_for(after, rendered)
@@ -91,12 +97,12 @@ def submit(
         arguments += _exclude_bad(rendered)
     if not dry_run:
         rendered.require_variables()
-    rendered.show_remarks()
+    show_remarks(rendered.remarks)
     if dry_run:
         click.echo(rendered.text.encode(), nl=False)
         return 0
     if test_only:
-        rendered.check_submission()
+        show_remarks(rendered.check_submission())
         show(slurm_commands.test_only(*arguments, text=rendered.text, host=host))
         return 0
     submitted = rendered.submit(*arguments)

@@ -103,6 +103,17 @@ def print_json(value: Any) -> None:
     click.echo("".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text))
 
 
+def bounded(value: Any, most: int = 50, longest: int = 2000) -> Any:
+    """Return a value for JSON as `escaped`, with the beginnings of texts, and of lists but those of lines."""
+    if isinstance(value, str):
+        return "\n".join(map(escaped, value[:longest].split("\n")))
+    if isinstance(value, dict):
+        return {bounded(name): bounded(item, 1000 if name == "lines" else 50) for name, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    return [*map(bounded, value[:most]), *[f"and {len(value) - most} more"] * (len(value) > most)]
+
+
 class LogPrinter:
     """Prints a log that arrives in pieces: as it is or, on a terminal, with escapes for what would act on it.
 

@@ -33,6 +33,19 @@ def write_scripts(texts: Mapping[Path, str], force: bool) -> None:
     write_files(texts, None if force else _refuse_overwriting, is_private=True)
 
 
+def find_place(folder: Path, name: str) -> Path:
+    """Return the real path of what another program may write in a folder. UsageError.
+
+    It must be in the folder or below it. No name on its path may begin with a dot, but for those that lead
+    to the current folder.
+    """
+    place, here = Path(os.path.realpath(folder / name)), Path.cwd()
+    names = (place.relative_to(here) if place.is_relative_to(here) else place).parts
+    if not place.is_relative_to(folder) or any(part.startswith(".") for part in names):
+        raise UsageError(f"{place}: is not below {folder}, or a name in it begins with a dot")
+    return place
+
+
 def write_files(
     files: Mapping[Path, str], refuse: Callable[[Path], None] | None, *, is_private: bool = False
 ) -> None:

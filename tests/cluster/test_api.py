@@ -88,12 +88,17 @@ def test_tools_of_mcp(jobs: Jobs) -> None:
         assert (status["id"], status["name"], status["state"]) == (number, "tools", "RUNNING")
         assert (status["phase"], status["end"]) == ("training", None)
         log = fields(await client.call_tool("logs", {"id": number, "lines": 1000}))
-        assert log == {"id": number, "text": jobs.log(number).rstrip("\n"), "is_all": True}
-        node_log = fields(await client.call_tool("logs", {"id": number, "node": status["nodes"]}))
-        assert "ray start --block" in node_log["text"]
+        lines = jobs.log(number).rstrip("\n").split("\n")
+        assert (log["id"], log["lines"], log["is_all"]) == (number, lines, True)
+        listed = fields(await client.call_tool("list", {}))["result"][0]
+        assert (listed["id"], listed["state"], listed["phase"]) == (number, "RUNNING", "training")
+        node_log = fields(await client.call_tool("logs", {"id": number, "node": status["nodes"][0]}))
+        assert "ray start --block" in "\n".join(node_log["lines"])
+        rows = fields(await client.call_tool("doctor", {}))["result"]
+        assert not any(row["is_wrong"] for row in rows)
         assert fields(await client.call_tool("why", {"id": number}))["state"] == "RUNNING"
         cancelled = fields(await client.call_tool("cancel", {"id": number}))
-        assert cancelled == {"id": number, "is_cancelled": True, "state": "RUNNING"}
+        assert cancelled == {"id": number, "task": None, "is_cancelled": True, "states": ["RUNNING"]}
         job = await anyio.to_thread.run_sync(jobs.wait_end, number)
         why = fields(await client.call_tool("why", {"id": number}))
         assert (why["state"], why["text"]) == ("CANCELLED", job.last_line)

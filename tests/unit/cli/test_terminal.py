@@ -6,7 +6,7 @@ import click
 import pytest
 
 from slurmray import history
-from slurmray.cli.terminal import complete_job, list_row, paragraph
+from slurmray.cli.terminal import bounded, complete_job, list_row, paragraph
 
 
 def test_jobs_are_completed_by_id_and_name() -> None:
@@ -50,3 +50,21 @@ def test_the_last_column_of_a_list_fits_the_terminal(
     assert " ".join(line.strip() for line in [first[6:], *others]) == text
     assert all(line.startswith(" " * 6 + "a-long-word") for line in others[:-1])
     assert max(map(len, [first, *others[:-1]])) in range(48, 61)
+
+
+def test_a_value_with_bounds() -> None:
+    value = {
+        "\x1b[2J": "\x1b[31mred\x1b[0m\n\x9b\u202e\0\ud800",
+        "text": "x" * 2001,
+        "rows": [{"n": n} for n in range(52)],
+        "lines": [str(n) for n in range(60)],
+        "other": [None, True, 1.5],
+    }
+    assert bounded(value) == {
+        r"\x1b[2J": "red\n" + r"\x9b\u202e\x00\ud800",
+        "text": "x" * 2000,
+        "rows": [*({"n": n} for n in range(50)), "and 2 more"],
+        "lines": [str(n) for n in range(60)],
+        "other": [None, True, 1.5],
+    }
+    assert bounded({"lines": ["x"] * 1001})["lines"][999:] == ["x", "and 1 more"]
