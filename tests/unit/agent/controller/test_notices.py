@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import http.server
 import json
+import re
 import signal
 import socket
 import ssl
 import threading
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +131,12 @@ def end(code: int, source: str = "trainer", text: str = "") -> tuple[str, dict[s
     return "end", {"exit_code": code, "source": source, "kind": "", "text": text}
 
 
-def make(*events: tuple[str, dict[str, Any]], on: list[str] | None = None) -> list[dict[str, Any]]:
+def make(
+    *events: tuple[str, dict[str, Any]], on: list[str] | None = None, name: str = "verl"
+) -> list[dict[str, Any]]:
     """The notices of these events of job 7."""
-    maker = Notices(on or ALL, "7", "verl")
-    made = [maker.make(name, {**example(name), **fields}) for name, fields in events]
+    maker = Notices(on or ALL, "7", name)
+    made = [maker.make(event, {**example(event), **fields}) for event, fields in events]
     return [json.loads(encode(notice)) for notice in made if notice]
 
 
@@ -215,6 +219,62 @@ def test_a_text_that_slack_would_expand() -> None:
     assert notice["text"].startswith("job 7 verl: &lt;!channel&gt; a &amp; b [2J ")
     assert notice["text"].endswith("x...")
     assert len(notice["text"]) < 1050
+
+
+MENTIONS = [
+    *("@channel", "@here", "@all", "@everyone", "a@here", "-@Channel.", "@@all", "@alice", "@team.lead_x:"),
+    *(
+        "<!here>",
+        "<!channel|x>",
+        "<!subteam^S1>",
+        "<@U024BE7LH>",
+        "<@123456789012345678>",
+        "<@!123>",
+        "<@&123>",
+    ),
+    *("&lt;!here&gt;", "<at>Alice</at>"),
+]
+
+
+def in_slack(text: str) -> list[str]:
+    """What is between angle brackets: docs.slack.dev/messaging/formatting-message-text."""
+    return re.findall(r"<[@!#][^>]*>", text)
+
+
+def in_mattermost(text: str) -> list[str]:
+    """Words of StandardMentionParser.ProcessText, in server/channels/app/mention_parser_standard.go.
+
+    Before that, <!channel> and <@id> are replaced: ProcessSlackText in slack.go.
+    """
+    letters = [letter if letter.isalnum() or letter in ":.-_@" else " " for letter in text]
+    words = [word.lstrip(":.-_") for word in "".join(letters).split()]
+    return [word for word in words if re.search(r"@\w", word)] + in_slack(text)
+
+
+def in_discord(text: str) -> list[str]:
+    """discord.utils.escape_mentions, and docs.discord.com/developers/reference#message-formatting.
+
+    Whether its /slack decodes entities is not documented.
+    """
+    return re.findall("@everyone|@here|<@[!&]?[0-9]+>", html.unescape(text))
+
+
+def in_teams(text: str) -> list[str]:
+    """In a card of the service between: learn.microsoft.com, cards-format, `<at>` in text."""
+    return re.findall("<at>", text)
+
+
+@pytest.mark.attack("mentions in a job's name", inputs=len(MENTIONS))
+@pytest.mark.parametrize("service", [in_slack, in_mattermost, in_discord, in_teams])
+def test_nobody_is_mentioned(service: Callable[[str], list[str]]) -> None:
+    """By the name, or by what programs of the job print. Programs get the name as it is."""
+    assert any(map(service, MENTIONS))
+    for mention in MENTIONS:
+        (notice,) = make(end(1, "slurmray", f"failed: {mention}"), name=mention)
+        assert service(notice["text"]) == []
+        assert notice["name"] == mention
+        readable = html.unescape(notice["text"]).replace("\u200b", "")
+        assert readable == f"job 7 {mention}: failed: {mention}"
 
 
 # -- a webhook -------------------------------------------------------------------------------------------
