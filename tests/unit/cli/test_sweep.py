@@ -163,6 +163,35 @@ def test_a_sweep_that_slurm_has_forgotten(folder: Path, capsys: pytest.CaptureFi
     assert [row["state"] for row in listed][:2] == ["COMPLETED", "FAILED"]
 
 
+def test_the_accounting_knows_more_than_events(folder: Path) -> None:
+    """Events have no state for the time limit, or for a node that failed. What waits is in the queue."""
+    events = folder / "runs/100_0-0/events.jsonl"
+    stopped = event_line("end", **{**END, "source": "slurm"}, exit_code=143, text="stopped by Slurm")
+    events.write_text(events.read_text().splitlines()[0] + "\n" + stopped)
+    squeue(folder, rows(RUNS, *EACH[:1]), ":")
+    states = ["CANCELLED", "FAILED", "RUNNING", "PENDING", "UNKNOWN", "UNKNOWN"]
+    job = slurmray.Job(100, run_dir="runs", sweep=SWEEP)
+    assert [task.state for task in job.tasks()] == states
+    lines = ["100_0|TIMEOUT", "100_1|NODE_FAIL", "100_2|TIMEOUT", "100_4|CANCELLED by 0", "1100_5|FAILED"]
+    write(folder, "sacct", rows(*lines))
+    tasks = job.tasks()
+    assert [task.state for task in tasks] == [
+        *("TIMEOUT", "NODE_FAIL", "RUNNING", "PENDING", "CANCELLED", "UNKNOWN"),
+    ]
+    assert [task.text for task in tasks[:3]] == ["stopped by Slurm", "done: trainer exited with 3", ""]
+    assert [bool(task.reason) for task in tasks] == [False, False, False, True, False, False]
+
+
+def test_the_accounting_is_asked_only_for_tasks_that_slurm_does_not_know(folder: Path) -> None:
+    write(folder, "sacct", "echo asked >>asked")
+    job = slurmray.Job(100, run_dir="runs", sweep=SWEEP)
+    assert len(job.tasks()) == 6
+    assert not (folder / "asked").exists()
+    squeue(folder, rows(*ENDED, RUNS, *EACH[:2]), ":")
+    assert len(job.tasks()) == 6
+    assert (folder / "asked").exists()
+
+
 def test_a_script_that_was_submitted_with_sbatch(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The parameters are in the script. Its array may be a part of the sweep."""
     history.path().unlink()
