@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
+from tests.attacks import Counter
 from tests.cluster.faults.recorder import Recorder
 from tests.cluster.faults.rows import VARIANTS
 
@@ -46,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # Bash starts background jobs with SIGINT ignored, and programs under test would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(Counter())
     cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
     if cache and not hasattr(config, "workerinput"):  # workers of xdist report to the controller
         config.pluginmanager.register(Recorder(cache))
@@ -61,12 +63,6 @@ def user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 def variant(nodeid: str) -> int:
     """Return the index of a fault case's variant; -1 for other tests."""
     return next((number for number, each in enumerate(VARIANTS) if str(each) in nodeid), -1)
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tell the recorder which attack a test is: its reports have no marks."""
-    if mark := item.get_closest_marker("attack"):
-        item.user_properties.append(("attack", [mark.args[0], mark.kwargs.get("inputs", 1)]))
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]

@@ -141,11 +141,13 @@ def _attacks(ids: Sequence[str], results: Mapping[str, Result]) -> Iterator[str]
     kinds: dict[str, list[Result]] = {}
     for result in (results[key] for key in ids if "attack" in results.get(key, {})):
         kinds.setdefault(result["attack"][0], []).append(result)
-    yield _line("attack", "tests", "inputs tried", "failed")
-    yield "|---|---|---|---|"
+    yield _line("attack", "tests", "inputs tried", "failed", "left out")
+    yield "|---|---|---|---|---|"
     for kind, attacks in sorted(kinds.items()):
-        failed = sum(result["outcome"] != "passed" for result in attacks)
-        yield _line(kind, len(attacks), sum(result["attack"][1] for result in attacks), failed)
+        outcomes = [result["outcome"] for result in attacks]
+        inputs = sum(result["attack"][1] for result in attacks if result["outcome"] != "skipped")
+        skipped = outcomes.count("skipped")
+        yield _line(kind, len(attacks) - skipped, inputs, outcomes.count("failed"), skipped or "")
 
 
 class _End(NamedTuple):

@@ -150,7 +150,9 @@ def _redirections(draft: Draft, program: Program) -> str:
             )
         else:
             document = program.document.constant.removesuffix("\n")
-            end = _END + "_" * document.count(_END)
+            end = _END
+            while end in document:
+                end += "_"
             text += f" <<'{end}'\n{document}\n{end}"
     return text
 

@@ -13,7 +13,7 @@ from slurmray.slurm.syntax import parse_count
 # Letters of bash's ulimit -> Docker's names.
 _LIMITS = {"n": "nofile", "l": "memlock", "u": "nproc", "s": "stack", "c": "core"}
 _LEFT_BY_RAY = r"/tmp/ray|.*ray_head_ip|/dev/shm/"  # noqa: S108
-_IN_KB = "ls"  # bash counts these in KB, and Docker in bytes
+_IN_KB = "lsc"  # bash counts these in KB, and Docker in bytes
 
 
 class ShellSetup:

@@ -10,6 +10,7 @@ import socket
 import socketserver
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ _LONGEST_HEAD = 65536  # bytes
 _CHUNK = 65536  # bytes
 _PATIENCE = 5.0  # seconds for the end of a step whose connection is closed
 _HEAD_SECONDS = 10.0  # for the headers of a connection's first request
+_END = b"\r\n\r\n"  # of headers
+_OWN_HOST = r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?"
 _MOST_UNKNOWN = 64  # connections whose headers are not complete
 
 # Runs in the head node's container: copies standard input to the dashboard, and its answers back.
@@ -119,8 +122,11 @@ class Forwarder(socketserver.ThreadingTCPServer):
         self.url = f"http://127.0.0.1:{self.port}{self.path}"
         cookies = [f"{COOKIE}={self.key}"] + ([f"{_RAYS_COOKIE}={self.stand_in}"] if token else [])
         lines = [f"Set-Cookie: {cookie}; Path=/; HttpOnly; SameSite=Strict\r\n" for cookie in cookies]
-        head = "HTTP/1.1 303 See Other\r\nLocation: /\r\nConnection: close\r\nContent-Length: 0\r\n"
-        self.welcome = f"{head}{''.join(lines)}\r\n".encode()
+        # After a redirect the dashboard would be a page that another site has opened, e.g. a terminal in the
+        # browser: without the cookie. And no page learns the key from its Referer.
+        head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/html\r\n"
+        page = "<meta http-equiv=refresh content='0; url=/'>"
+        self.welcome = f"{head}Referrer-Policy: no-referrer\r\n{''.join(lines)}\r\n{page}".encode()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Handle a connection in a thread. Others of this host cannot keep the user out with idle ones.
@@ -153,7 +159,7 @@ class Forwarder(socketserver.ThreadingTCPServer):
 
 
 class _Connection(socketserver.BaseRequestHandler):
-    """A connection. The headers of its first request decide who it is; then it is copied as it is."""
+    """A connection. Each request is checked: a browser sends those of several pages on one connection."""
 
     server: Forwarder
     request: socket.socket
@@ -161,43 +167,57 @@ class _Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         with contextlib.suppress(OSError):  # the browser is gone, or too late
             try:
-                head = self._read_head()
+                data = self._read_head(b"", time.monotonic() + _HEAD_SECONDS)
             finally:
                 self.server.end_wait(self.request)
             self.request.settimeout(None)
-            self._answer(head)
+            self._answer(data)
 
-    def _read_head(self) -> bytes:
-        """Read until the end of the headers. OSError if they do not come in time."""
-        end = time.monotonic() + _HEAD_SECONDS
-        head = b""
-        while b"\r\n\r\n" not in head and len(head) < _LONGEST_HEAD:
-            self.request.settimeout(max(0.001, end - time.monotonic()))
-            if not (data := self.request.recv(_CHUNK)):
+    def _read_head(self, data: bytes, deadline: float | None = None) -> bytes:
+        """Read until data has all headers of a request, or too much. OSError if it does not come in time."""
+        while _END not in data and len(data) < _LONGEST_HEAD:
+            if deadline is not None:
+                self.request.settimeout(max(0.001, deadline - time.monotonic()))
+            if not (piece := self.request.recv(_CHUNK)):
                 raise ConnectionAbortedError
-            head += data
-        return head
+            data += piece
+        return data
 
-    def _answer(self, head: bytes) -> None:
+    def _answer(self, data: bytes) -> None:
         if not _is_of_this_user(self.request):
             self.request.sendall(_REFUSAL + _FOREIGN)
-            return
-        lines = head.decode("latin-1").split("\r\n")
-        if _contains(lines[0].split(" ")[1:2], self.server.path):
+        elif _contains(data.decode("latin-1").split("\r\n")[0].split(" ")[1:2], self.server.path):
             self.request.sendall(self.server.welcome)
-        elif _contains(_cookies(lines), self.server.key):
-            self._forward(head)
-        else:
+        elif not self._is_trusted(data):
             self.request.sendall(_REFUSAL + _HINT)
+        else:
+            self._forward(data)
 
-    def _forward(self, head: bytes) -> None:
+    def _is_trusted(self, data: bytes) -> bool:
+        """Whether a page of the dashboard, or the user, sends the request at the beginning of data.
+
+        Pages from other ports of 127.0.0.1 are of the same site: their requests have the cookie. A page of
+        another site can give its own name this address, so the host must be a name of the loopback; the port
+        may be that of an ssh forwarding. Sec-Fetch-Site: www.w3.org/TR/fetch-metadata.
+        """
+        hosts = _values(data, "host")
+        return (
+            _END in data
+            and re.fullmatch(_OWN_HOST, ", ".join(hosts)) is not None
+            and set(_values(data, "origin")) <= {f"http://{host}" for host in hosts}
+            and set(_values(data, "sec-fetch-site")) <= {"same-origin", "none"}
+            and re.fullmatch("([0-9]{1,18})?", ", ".join(_values(data, "content-length"))) is not None
+            and _contains(_cookies(data), self.server.key)
+        )
+
+    def _forward(self, data: bytes) -> None:
         step = self.server.start_step()
         assert step.stdin and step.stdout  # noqa: S101 - opened with PIPE
-        threading.Thread(target=self._send, args=(head, step.stdin), daemon=True).start()
+        threading.Thread(target=self._send, args=(data, step.stdin), daemon=True).start()
         try:
             with step.stdout:
-                while data := os.read(step.stdout.fileno(), _CHUNK):
-                    self.request.sendall(data)
+                while piece := os.read(step.stdout.fileno(), _CHUNK):
+                    self.request.sendall(piece)
         finally:
             try:
                 step.wait(_PATIENCE)
@@ -206,38 +226,22 @@ class _Connection(socketserver.BaseRequestHandler):
             self.server.steps.discard(step)
 
     def _send(self, data: bytes, stdin: IO[bytes]) -> None:
-        replacement = _Replacement(self.server.stand_in.encode(), self.server.token.encode())
+        """Send the dashboard one request after the other, with the token in place of the stand-in."""
+        stand_in, token = (
+            f"{_RAYS_COOKIE}={it}".encode() for it in (self.server.stand_in, self.server.token)
+        )
         with contextlib.suppress(OSError), stdin:
-            while data:
-                stdin.write(replacement.add(data))
-                stdin.flush()
-                data = self.request.recv(_CHUNK)
-            stdin.write(replacement.rest)
-
-
-class _Replacement:
-    """Replaces the stand-in by the token where it follows the cookie's name, in a stream of pieces.
-
-    rest: the beginning of a stand-in, which is held back until the next piece. Nothing else is: the end of a
-    request's body has no next piece.
-    """
-
-    def __init__(self, stand_in: bytes, token: bytes) -> None:
-        self._stand_in, self._token = stand_in, token
-        self._name = f"{_RAYS_COOKIE}=".encode()
-        self._passed = b""  # the last bytes that were passed on
-        self.rest = b""
-
-    def add(self, data: bytes) -> bytes:
-        """Return what can be passed on after a piece."""
-        text = self._passed + self.rest + data
-        text = text.replace(self._name + self._stand_in, self._name + self._token)  # of the same length
-        lengths = range(len(self._stand_in) - 1, 0, -1)
-        held = next((count for count in lengths if text.endswith(self._name + self._stand_in[:count])), 0)
-        end = len(text) - held
-        begin, self.rest = len(self._passed), text[end:]
-        self._passed = text[max(0, end - len(self._name)) : end]
-        return text[begin:end]
+            while self._is_trusted(data):
+                data, left = data.replace(stand_in, token), _length(data)
+                while left:
+                    piece, data = data[:left], data[left:]
+                    stdin.write(piece)
+                    stdin.flush()
+                    left -= len(piece)
+                    if left and not (data := self.request.recv(_CHUNK)):
+                        return
+                data = self._read_head(data)
+            self.request.sendall(_REFUSAL + _HINT)
 
 
 def _is_of_this_user(connection: socket.socket) -> bool:
@@ -265,8 +269,21 @@ def _contains(texts: list[str], value: str) -> bool:
     return any(secrets.compare_digest(text.encode(), value.encode()) for text in texts)
 
 
-def _cookies(lines: list[str]) -> list[str]:
-    """Return the values of COOKIE in the headers."""
-    header = "; ".join(line.partition(":")[2] for line in lines if re.match("cookie:", line, re.IGNORECASE))
-    pairs = (pair.strip().partition("=") for pair in header.split(";"))
+def _values(data: bytes, name: str) -> list[str]:
+    """Return the values of a header of the request at the beginning of data."""
+    lines = data.partition(_END)[0].decode("latin-1").split("\r\n")[1:]
+    headers = (line.partition(":") for line in lines)
+    return [value.strip() for header, _, value in headers if header.lower() == name]
+
+
+def _length(data: bytes) -> int:
+    """Return the length of the request at the beginning of data; sys.maxsize: no other one follows it."""
+    if _values(data, "upgrade") or _values(data, "transfer-encoding"):
+        return sys.maxsize  # of a WebSocket, which a browser uses for nothing else; no page sends chunks
+    return data.index(_END) + len(_END) + int("".join(_values(data, "content-length")) or 0)
+
+
+def _cookies(data: bytes) -> list[str]:
+    """Return the values of COOKIE in a request."""
+    pairs = (pair.strip().partition("=") for pair in ";".join(_values(data, "cookie")).split(";"))
     return [value for name, _, value in pairs if name == COOKIE]

@@ -140,7 +140,9 @@ def test_dashboard_and_clean(cluster: SlurmCluster, tmp_path: Path) -> None:
         with subprocess.Popen([*argv, "dashboard", "--port=0"], stdout=stdout, env=env) as forwarder:
             wait_until(lambda: opened.exists() and opened.read_text().endswith("\n"), lambda: "no browser")
             client = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-            page = client.open(opened.read_text().strip(), timeout=HANG).read()
+            address = opened.read_text().strip()
+            client.open(address, timeout=HANG).close()
+            page = client.open(address.partition("?")[0], timeout=HANG).read()
             assert b"<title>Ray Dashboard</title>" in page
             forwarder.send_signal(signal.SIGINT)
         os.close(stdout)

@@ -12,6 +12,7 @@ import pytest
 from slurmray import events
 from slurmray.agent import job_log
 from slurmray.agent.node.facts import LOGIN_SESSION
+from tests.attacks import tried
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/reference/events.schema.json").read_text())
 EXAMPLES = {"string": "text", "integer": 3, "number": 1.5}
@@ -74,12 +75,12 @@ BEYOND: dict[tuple[str, str], list[Any]] = {
 }
 
 
-@pytest.mark.attack("a damaged events.jsonl", inputs=sum(map(len, BEYOND.values())))
+@pytest.mark.attack("a damaged events.jsonl")
 def test_values_beyond_the_limits_do_not_fit() -> None:
     for (name, field), values in BEYOND.items():
         event = {"v": 1, "time": 1.5, "event": name, **example(name)}
         assert events.fits(event)
-        for value in values:
+        for value in tried(values):
             assert not events.fits({**event, field: value}), (name, field, str(value)[:20])
 
 

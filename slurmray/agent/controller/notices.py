@@ -98,9 +98,11 @@ def encode(notice: "Notice") -> bytes:
     text = job_log.printable(("job %(job)s %(name)s" + attempt + ": %(text)s") % notice)
     if len(text) > MAX_TEXT:
         text = text[: MAX_TEXT - 3] + "..."
-    # <!channel> would notify everybody. Only these: api.slack.com/reference/surfaces/formatting#escaping
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(character, entity)
+    # Nobody is mentioned. Slack's <!here> and <@U1>: api.slack.com/reference/surfaces/formatting#escaping;
+    # @channel of Mattermost (mention_parser_standard.go) and @everyone of Discord, whose /slack has no
+    # allowed_mentions: with a zero-width space, as escape_mentions of discord.py does it.
+    for character, harmless in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b")):
+        text = text.replace(character, harmless)
     return json.dumps(dict(notice, text=text)).encode()
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from slurmray.agent import signals
 from slurmray.agent.script_parts import read_story
+from tests.attacks import tried
 
 from ..rendering.cases import hello
 from .container.test_container_process import shell, wait_for_output
@@ -44,16 +45,16 @@ def test_bash_ignores_them_until_it_is_an_agent() -> None:
     assert trapped == signals.NAMES
 
 
-@pytest.mark.attack("a signal that nobody meant for the job's own processes", inputs=len(PASSED_ON))
+@pytest.mark.attack("a signal that nobody meant for the job's own processes")
 def test_the_controller_passes_them_on(tmp_path: Path) -> None:
     job = Job(tmp_path, "waits")
     srun = tmp_path / "bin/srun"
     receive = "receive(sys.argv[-1])"
     srun.write_text(srun.read_text().replace(receive, f'[receive("signal") for _ in {PASSED_ON}]'))
     job.wait_for("waits")
-    for name in IGNORED:
+    for name in tried(IGNORED):
         job.process.send_signal(number(name))
-    for name in [*PASSED_ON, PASSED_ON[-1]]:
+    for name in tried([*PASSED_ON, PASSED_ON[-1]]):
         job.process.send_signal(number(name))
         job.wait_for_log(f"signal {name}: passed on to the trainer")
     code, log = job.wait()
@@ -82,16 +83,16 @@ def test_the_controller_in_its_last_moments(tmp_path: Path) -> None:
     assert job.wait()[0] == 0
 
 
-@pytest.mark.attack("a signal that nobody meant for the job's own processes", inputs=len(PASSED_ON))
+@pytest.mark.attack("a signal that nobody meant for the job's own processes")
 @pytest.mark.parametrize("head", ["node1", "node2"])
 def test_the_head_nodes_task_passes_them_on(nodes: list[NodeProcess], tmp_path: Path, head: str) -> None:  # noqa: F811
     node = start(nodes, tmp_path, slurm={"nodes": 2})
     node.send_job((head, "node1" if head == "node2" else "node2"))
     node.wait_for("checked")
     node.container_log("PYTHON")
-    for name in IGNORED:
+    for name in tried(IGNORED):
         node.process.send_signal(number(name))
-    for name in PASSED_ON:
+    for name in tried(PASSED_ON):
         node.process.send_signal(number(name))
         if head == "node1":
             node.wait_for("signal", name=name)

@@ -15,6 +15,7 @@ import slurmray
 from slurmray import history
 from slurmray.agent import script_parts
 
+from .. import ssh
 from ..test_events import event_line
 from .command_line import main
 
@@ -74,6 +75,51 @@ def test_only_old_ones_of_remembered_jobs_that_have_ended(
     assert (code, out, err) == (0, "", "no run directory of a job that ended 30 days ago or earlier\n")
 
 
+def add_event(run: Path, name: str, days: float, **fields: object) -> None:
+    event = {**json.loads(event_line(name, **fields)), "time": time.time() - days * DAY}
+    with (run / "events.jsonl").open("a") as file:
+        file.write("\n" + json.dumps(event))
+
+
+@pytest.mark.parametrize(("ended", "left"), [(0, True), (29.9, True), (30.1, False), (35, False)])
+def test_the_end_of_a_job_counts(
+    runs: Path, capsys: pytest.CaptureFixture[str], ended: float, left: bool
+) -> None:
+    """Not its beginning: it may have run for weeks."""
+    add_event(runs / "7-0", "end", ended, exit_code=0)
+    assert main(["clean", "--yes"], capsys)[0] == 0
+    assert (runs / "7-0").exists() == left
+    assert not (runs / "7-1").exists()
+
+
+def test_logs_of_all_nodes_that_took_part(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spare ones, and those of an attempt that began again."""
+    add_event(runs / "7-0", "start", 39, nodes=["node2"], spares=["node3"])
+    for node in ("node2", "node3", "node4"):
+        (runs / f"7-0/logs/{node}.log").write_bytes(bytes(2_000_000))
+    assert main(["clean", "--dry-run"], capsys)[1].startswith(f"{runs}/7-0  7.0 MB\n")
+    assert main(["clean", "--yes"], capsys)[0] == 0
+    assert names(runs / "7-0/logs") == ["node4.log"]
+
+
+def test_a_host_that_does_not_answer(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the others the folders are removed; where there are none, the error is all."""
+    shutil.copytree(tmp_path / "bin", tmp_path / "slurm")
+    (tmp_path / "laptop").mkdir()
+    ssh.install(tmp_path / "laptop", monkeypatch)
+    monkeypatch.setenv("PATH", f"{tmp_path}/slurm:{os.environ['PATH']}")
+    history.remember(history.Run(5, "a", None, "/gone", "runs", 1.0, 1, 0, host="nowhere"))
+    code, out, err = main(["clean", "--yes"], capsys)
+    assert (code, out) == (0, f"{runs}/7-0  3.0 MB\n{runs}/7-1  3.0 MB\n")
+    assert "nowhere" in err
+    code, out, err = main(["clean", "--yes"], capsys)
+    assert (code, out) == (64, "")
+    assert "nowhere" in err
+    assert "no run directory" not in err
+
+
 def test_a_job_that_runs_on_another_cluster_with_the_same_home(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,9 +130,7 @@ def test_a_job_that_runs_on_another_cluster_with_the_same_home(
     (runs / "7-0/mark").write_text("abc\nthere\n")
     (runs / "7-1/mark").write_text("abc\nhere\n")
     (runs / "8-0/mark").write_text("abc\nthere\n")
-    end = {**json.loads(event_line("end", exit_code=0)), "time": time.time() - DAY}
-    with (runs / "8-0/events.jsonl").open("a") as file:
-        file.write("\n" + json.dumps(end))
+    add_event(runs / "8-0", "end", 1, exit_code=0)
     assert main(["clean", "--yes", "--older-than=0"], capsys)[0] == 0
     assert names(runs) == ["10-0", "7-0", "7-x", "70-0", "9-0"]
 

@@ -17,6 +17,7 @@ from slurmray.cli.terminal import LogPrinter, printable
 from slurmray.slurm.host import HERE, Host, SshHost
 from slurmray.slurm.states import parse_events
 from slurmray.spec.job_spec import JobSpec
+from tests.attacks import tried
 
 from .. import ssh
 from ..test_events import event_line
@@ -166,7 +167,7 @@ SHOWN: dict[tuple[str, ...], int] = {
 }  # the end of a log that is too large to be read as a whole
 
 
-@pytest.mark.attack("a FIFO, a device, a link or an endless file in place of a file of the job", inputs=2)
+@pytest.mark.attack("a FIFO, a device, a link or an endless file in place of a file of the job")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_file_is_one_line(kind: str, events: Path, capfd: pytest.CaptureFixture[str]) -> None:
     make, why = KINDS[kind]
@@ -469,7 +470,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return SshHost("login")
 
 
-@pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=7)
+@pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job")
 def test_a_host_reads_only_regular_files_of_the_user(host: Host, tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
@@ -485,7 +486,7 @@ def test_a_host_reads_only_regular_files_of_the_user(host: Host, tmp_path: Path)
     with (folder / "large").open("wb") as file:
         file.truncate(files.MAX_INPUT + 1)
     wrong = ("fifo", "link", "zero", "dangling", "foreign", "folder", "large")
-    for name in wrong:
+    for name in tried(wrong):
         with pytest.raises(OSError, match=r"is |Is "):
             host.read(folder / name, limit=files.MAX_INPUT)
     paths = [folder / name for name in ("none", *wrong, "own")]
@@ -501,7 +502,7 @@ def test_a_host_reads_only_regular_files_of_the_user(host: Host, tmp_path: Path)
 LARGE_SWEEP = {name: [str(number) for number in range(100)] for name in "abc"}
 
 
-@pytest.mark.attack("values of other types in the user's list of jobs", inputs=16)
+@pytest.mark.attack("values of other types in the user's list of jobs")
 def test_damaged_lines_of_the_history() -> None:
     good = history.Run(7, "a", None, "/", "runs", 1.0, 1, 0)
     history.remember(good)
@@ -513,17 +514,17 @@ def test_damaged_lines_of_the_history() -> None:
     wrong += [{"sweep": each} for each in sweeps]
     lines = [json.dumps(good._asdict() | fields) for fields in wrong] + ["[" * 100_000]
     with history.path().open("a") as file:
-        file.write("\n".join(lines) + "\n")
+        file.write("\n".join(tried(lines)) + "\n")
     assert history.runs() == [good]
 
 
-@pytest.mark.attack("values of other types in the user's list of jobs", inputs=12)
+@pytest.mark.attack("values of other types in the user's list of jobs")
 def test_damaged_lines_about_a_cancelled_job() -> None:
     history.remember_cancel(7, None, None, None, 5.0)
     times = [json.dumps(time) for time in ("x", None, [1], -1, 1e300, float("inf"), float("nan"))]
     lines = [f'{{"cancelled": 7, "cluster": null, "host": null, "time": {time}}}' for time in times]
     with history.path().open("a") as file:
-        file.write("\n".join([*lines, "[" * 100_000, "5", "[]", "{}", '{"id":']) + "\n")
+        file.write("\n".join(tried([*lines, "[" * 100_000, "5", "[]", "{}", '{"id":'])) + "\n")
     assert history.cancelled_at(7, None, None, None) == 5.0
 
 

@@ -1,5 +1,9 @@
 """The page of the fault matrix, and the recorder of its results."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -169,6 +173,73 @@ def test_attacks_are_counted_by_kind(faults: Any) -> None:
         "a": {**run, "outcome": "passed", "attack": ["a forged event", 3]},
         "b": {**run, "outcome": "failed", "attack": ["a forged event", 4]},
         "gone": {**run, "outcome": "passed", "attack": ["a forged event", 5]},  # a test that was removed
+        "c": {**run, "outcome": "skipped", "attack": ["a forged event", 6]},
     }
-    page = faults.page([], results, ["a", "b", "not run"])
-    assert "| a forged event | 2 | 7 | 1 |" in page
+    page = faults.page([], results, ["a", "b", "c", "not run"])
+    assert "| a forged event | 2 | 7 | 1 | 1 |" in page
+
+
+TRIES = """
+import pytest
+from hypothesis import given, settings, strategies
+from tests.attacks import tried
+
+@pytest.mark.attack("loop", inputs=99)
+def test_loop():
+    for each in tried("abc"):
+        if each == "b":
+            break
+
+@pytest.mark.attack("parameters", inputs=99)
+@pytest.mark.parametrize("each", "ab")
+def test_parameters(each):
+    for _ in tried(range(3) if each == "b" else ()):
+        pass
+
+@pytest.mark.attack("examples")
+@settings(max_examples=7, database=None)
+@given(strategies.integers())
+def test_examples(number):
+    pass
+
+@pytest.mark.attack("one text with all", inputs=4)
+def test_text():
+    pass
+
+@pytest.mark.attack("left out", inputs=4)
+@pytest.mark.skipif(True, reason="x")
+def test_left_out():
+    pass
+
+@pytest.mark.attack("no fixture", inputs=4)
+def test_error(no_such_fixture):
+    pass
+"""
+
+
+def test_inputs_are_counted_where_they_are_tried(tmp_path: Path) -> None:
+    """Not where a number is written, as far as a test can count them. Each has an outcome."""
+    (tmp_path / "test_x.py").write_text(TRIES)
+    (tmp_path / "conftest.py").write_text(
+        "from tests.attacks import Counter\nfrom tests.cluster.faults.recorder import Recorder\n"
+        "def pytest_configure(config):\n"
+        "    config.pluginmanager.register(Counter())\n"
+        "    config.pluginmanager.register(Recorder(config.cache))\n"
+        "    config.addinivalue_line('markers', 'attack')\n"
+    )
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", f"--rootdir={tmp_path}", str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert "5 passed, 1 skipped, 1 error" in done.stdout
+    results = json.loads((tmp_path / f".pytest_cache/v/{RESULTS}").read_text())
+    assert {
+        name.partition("::")[2]: (entry["outcome"], entry["attack"][1]) for name, entry in results.items()
+    } == {
+        "test_loop": ("passed", 2),
+        "test_parameters[a]": ("passed", 1),
+        "test_parameters[b]": ("passed", 3),
+        "test_examples": ("passed", 7),
+        "test_text": ("passed", 4),
+        "test_left_out": ("skipped", 0),
+        "test_error": ("failed", 0),
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -440,6 +442,24 @@ def test_files_and_documents_of_a_command() -> None:
 
 
 @pytest.mark.parametrize(
+    "document",
+    [
+        "a\nEND_OF_DOCUMENT\necho made",
+        "END_OF_DOCUMENT_\nb",
+        "END_OF_DOCUMENT END_OF_DOCUMENT\nEND_OF_DOCUMENT__\nEND_OF_DOCUMENT",
+        "$HOME `x` \\\\ 'q'",
+        "",
+    ],
+)
+def test_a_document_keeps_its_lines(document: str) -> None:
+    """Whatever they are, bash hands them to the command."""
+    step = run(f"python - <<'EOF'\n{document}\nEOF", TRAINER)["prepare"][0]["run"]
+    script = step.replace("python -", "cat", 1)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"{document}\n", "")
+
+
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("cat > config.yaml <<EOF\na: $A\nEOF", [1, 2, 3]),
@@ -473,6 +493,50 @@ def test_arithmetic_of_constants() -> None:
         "python train.py $N $M $((G - 1)) $((UNKNOWN * 2)) $((G / 0))",
     )
     assert made["run"] == "python train.py 24 1 $((G - 1)) $((UNKNOWN * 2)) $((G / 0))"
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("$((010 * 2))", "$((08 + 1))", "$((0x10 * 2))", "$((2 - 1))", "$((7 % 0))", "$((-7 / 2))"),
+        *("$((1000000000 * 2))", "$((999999999 * 2))", "$((7 / 2))", "$(((1 + 2) * 3))", "$((N * 2))"),
+    ],
+)
+def test_a_number_is_bash_s(number: str) -> None:
+    """With a leading 0 it is octal. What is not calculated stays as it is."""
+    made = run("N=010", f"python train.py {number}")["run"]
+    last = made[-1] if isinstance(made, list) else made.partition(".py ")[2]
+    script = "N=010; echo {}"
+    bash, own = (
+        subprocess.run(
+            ["bash", "-c", script.format(text)], capture_output=True, text=True, check=False
+        ).stdout
+        for text in (number, last)
+    )
+    assert bash == own
+    assert last == number or last.isdecimal()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "limit"),
+    [
+        *(("-l", value, f"memlock={limit}") for value, limit in (("unlimited", -1), ("0", 0), ("64", 65536))),
+        *(("-s", value, f"stack={limit}") for value, limit in (("unlimited", -1), ("8192", 8388608))),
+        *(("-c", value, f"core={limit}") for value, limit in (("unlimited", -1), ("0", 0), ("64", 65536))),
+        *(("-n", value, f"nofile={value}") for value in ("64", "65536")),
+        ("-Su", "4096", "nproc=4096"),
+    ],
+)
+def test_units_of_limits(option: str, value: str, limit: str) -> None:
+    """bash counts some in KB, and containers have them in bytes."""
+    made = run(f"ulimit {option} {value}", f"docker run img {TRAINER}")["container"]["ulimits"]
+    name, _, number = limit.partition("=")
+    assert made == [f"{limit}:{number}"]
+    if value in ("64", "4096"):  # not above this machine's
+        program = f"import resource; print(resource.getrlimit(resource.RLIMIT_{name.upper()})[0])"
+        script = f"ulimit -S{option[-1]} {value} && exec {sys.executable} -c '{program}'"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+        assert done.stdout == f"{number}\n"
 
 
 @pytest.mark.parametrize(

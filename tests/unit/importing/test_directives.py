@@ -62,7 +62,10 @@ def test_lines_after_the_first_command_are_comments() -> None:
     [
         (["-J train"], {"name": "train"}),
         (["--signal=B:SIGUSR1@300"], {"stop": {"signal": "USR1", "lead": "300"}}),
+        (["--signal=RB:int"], {"stop": {"signal": "INT"}}),
         (["--export=ALL,A=1,B"], {"env": {"A": "1", "B": None}}),
+        (["--export=ALL,API_KEY=abc,P=http://me:abc@proxy"], {"env": {"API_KEY": None, "P": None}}),
+        (["--export=A=,PATHS=a:b"], {"env": {"A": "", "PATHS": "a:b"}}),
         (["--export=ALL"], {}),
         (["-N 2 -n 2"], {"slurm": {"nodes": "2"}}),
         (["-N 2", "--gpus=a100:16"], {"slurm": {"nodes": "2", "gpus_per_node": "a100:8"}}),
@@ -88,6 +91,7 @@ def test_options_that_are_other_fields(lines: list[str], expected: dict[str, Any
             "--chdir=/x",
             "--requeue",
             "--export=NONE",
+            "--export=NIL",
             "--ntasks-per-node=8",
             "-p 'gpu",
         ),
@@ -112,6 +116,21 @@ def test_slurm_s_variables_have_the_directives_values() -> None:
         "python train.py $SLURM_NNODES $SLURM_CPUS_PER_TASK ${SLURM_JOB_NAME} $SLURM_GPUS_ON_NODE\n"
     )
     assert "run: # line 2\n  - python\n  - train.py\n  - 3\n  - 7\n  - x\n  - 4\n" in text.text
+
+
+@pytest.mark.parametrize(
+    ("line", "gpus"),
+    [
+        ("--gres=gpu:h100:4", "4"),
+        ("--gres=gpu", "1"),
+        ("--gres=shard:4", "$SLURM_GPUS_ON_NODE"),
+        ("--gres=gpu:x:y:z", "$SLURM_GPUS_ON_NODE"),
+        ("-N 2 --gpus=16", "8"),
+    ],
+)
+def test_the_gpus_of_a_node(line: str, gpus: str) -> None:
+    run = fields(f"#SBATCH {line}\npython train.py $SLURM_GPUS_ON_NODE\n")["run"]
+    assert run == (f"python train.py {gpus}" if gpus.startswith("$") else ["python", "train.py", gpus])
 
 
 def test_every_option_loads(tmp_path: Any) -> None:

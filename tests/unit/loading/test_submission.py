@@ -9,8 +9,9 @@ import pytest
 
 from slurmray.errors import UsageError
 from slurmray.loading.submission import check_submission, chosen_clusters, queue_options
-from slurmray.slurm.host import HERE, Host
+from slurmray.slurm.host import HERE, Host, get_host
 from slurmray.spec.job_spec import JobSpec
+from tests.unit import ssh
 from tests.unit.cli.command_line import main
 
 # Of Slurm 22.05, shortened.
@@ -121,6 +122,44 @@ def test_variables_of_sbatch_win(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert check(folder, slurm={"nodes": 3, "partition": "debug", "time": "9-0"}) == []
     monkeypatch.setenv("SBATCH_CLUSTERS", "other")
     assert check(folder, slurm={"nodes": 9}) == []
+
+
+def test_variables_of_sbatch_are_those_of_this_host(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of the host that gets the script: there is the script's partition, time limit and cluster."""
+    scontrol = (folder.parent / "bin/scontrol").read_text()
+    (tmp_path / "laptop").mkdir()
+    home = ssh.install(tmp_path / "laptop", monkeypatch)
+    program(tmp_path / "laptop/there", "scontrol", scontrol.partition("\n")[2])
+    for name, value in {"PARTITION": "debug", "TIMELIMIT": "9-0", "CLUSTERS": "other"}.items():
+        monkeypatch.setenv(f"SBATCH_{name}", value)
+    login, spec = get_host("login"), JobSpec(slurm={"nodes": 3, "partition": "gpu", "time": "1-0"})
+    assert queue_options(spec, spec.slurm.components[0], login) == ("gpu", "1-0")
+    assert queue_options(spec, spec.slurm.components[0], HERE) == ("debug", "9-0")
+    assert (chosen_clusters(spec, login), chosen_clusters(spec, HERE)) == (None, "other")
+    assert check_submission(spec, login, home) == []
+    assert check_submission(JobSpec(slurm={"nodes": 3}), login, home) == [], "the default partition"
+    with pytest.raises(UsageError, match="5 nodes, but the partition gpu has 4"):
+        check_submission(JobSpec(slurm={"nodes": 5, "partition": "gpu"}), login, home)
+
+
+@pytest.mark.parametrize(
+    ("slurm", "texts"),
+    [
+        ({"nodes": 3, "partition": "gpu", "time": "1-00:00:00"}, []),
+        ({"nodes": 3, "partition": "gpu", "time": "1-00:00:01"}, ["slurm.time"]),
+        ({"nodes": 4, "partition": "gpu"}, ["slurm.nodes"]),
+        ({"nodes": 2, "partition": "gpu,small", "time": "12:00:00"}, []),
+        ({"nodes": 3, "partition": "small"}, ["slurm.nodes"]),
+        ({"nodes": 1, "partition": "small", "time": "UNLIMITED"}, []),
+        ({"nodes": 1, "partition": "small,debug", "time": "9-0"}, []),
+    ],
+)
+def test_the_highest_limit_of_the_partitions(folder: Path, slurm: dict[str, Any], texts: list[str]) -> None:
+    more = "PartitionName=small MaxNodes=1 MaxTime=1:00:00 TotalNodes=4"
+    program(folder.parent / "bin", "scontrol", f"cat <<E\n{PARTITIONS}{more}\nE")
+    assert [line.partition(":")[0] for line in check(folder, slurm=slurm)] == texts
 
 
 def test_without_an_answer_of_slurm(folder: Path) -> None:

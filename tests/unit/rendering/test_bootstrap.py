@@ -375,7 +375,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.attack("the submitter's environment", inputs=2)
+@pytest.mark.attack("the submitter's environment")
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_environment(case: str, tmp_path: Path) -> None:
     """Controller and node agent start, and only the node agent prints to its standard output."""
@@ -405,7 +405,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.attack("a python3 in PATH that cannot run", inputs=2)
+@pytest.mark.attack("a python3 in PATH that cannot run")
 @pytest.mark.parametrize("case", BROKEN)
 def test_the_first_python_that_runs(case: str, tmp_path: Path) -> None:
     first = tmp_path / "first"

@@ -142,7 +142,7 @@ def test_very_many_findings() -> None:
     assert find_bad_nodes([start, loss, *findings]) == {"a": "gone"}
 
 
-@pytest.mark.attack("a damaged events.jsonl", inputs=4)
+@pytest.mark.attack("a damaged events.jsonl")
 @pytest.mark.parametrize("node", ["-a", "--help", "a b", "a\nb"])
 def test_hostile_names(node: str) -> None:
     assert find(START + end(node)) == {}

@@ -20,6 +20,7 @@ from slurmray.agent import ray_logs
 from slurmray.agent.container.ray import attach_programs
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import slurm_commands
+from tests.attacks import tried
 
 from ..cli.command_line import main
 from ..test_events import event_line
@@ -323,18 +324,19 @@ def test_attach_runs_nothing_that_an_event_names(facts: dict[str, Any], running:
         job().attach_argv()
 
 
-@pytest.mark.attack("argv or parts of it in the events of a job", inputs=5)
+@pytest.mark.attack("argv or parts of it in the events of a job")
 def test_the_job_s_folder_below_a_variable_or_a_pattern(running: Path, tmp_path: Path) -> None:
     """Nobody knows the value of a variable here, and the value of `temp_dir` is no pattern."""
     (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec(ray={"temp_dir": "/fast/$USER"})))
     ready(running, folder="/fast/me.1/ray-7-1-0a1b2c")
     assert job().attach_argv()[-1] == "/fast/me.1/ray-7-1-0a1b2c/attach"
-    for folder in ("/fast/../ray-7-1-0a1b2c", "/fast/.x/ray-7-1-0a1b2c", "/fast/ray-7-1-0a1b2c/inside/x"):
+    foreign = "/fast/../ray-7-1-0a1b2c", "/fast/.x/ray-7-1-0a1b2c", "/fast/ray-7-1-0a1b2c/inside/x"
+    for folder in tried(foreign):
         ready(running, folder=folder)
         with pytest.raises(SlurmError, match=r"another folder than this job's"):
             job().attach_argv()
     (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec(ray={"temp_dir": "/fast/a.b"})))
-    for folder in ("/fast/acb/ray-7-1-0a1b2c", "/other/a.b/ray-7-1-0a1b2c"):
+    for folder in tried(("/fast/acb/ray-7-1-0a1b2c", "/other/a.b/ray-7-1-0a1b2c")):
         ready(running, folder=folder)
         with pytest.raises(SlurmError, match=r"another folder than this job's"):
             job().attach_argv()
@@ -388,14 +390,14 @@ def test_a_job_whose_owner_slurm_does_not_name_now(tmp_path: Path, monkeypatch: 
         slurmray.Job(7).state()
 
 
-@pytest.mark.attack("a verb on another user's job", inputs=2)
+@pytest.mark.attack("a verb on another user's job")
 def test_another_user_s_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the accounting; and a number that another user's job gets later."""
     scontrol(tmp_path, monkeypatch, FORGOTTEN, FORGOTTEN)
     job = slurmray.Job(7, folder=tmp_path)
     with pytest.raises(SlurmError, match="unknown to Slurm"):
         job.state()
-    for name, text in (("sacct", "echo '65534|bob|COMPLETED|0:0'"), ("squeue", OTHERS)):
+    for name, text in tried((("sacct", "echo '65534|bob|COMPLETED|0:0'"), ("squeue", OTHERS))):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
         with pytest.raises(UsageError, match="job 7 is bob's, not yours"):
@@ -586,13 +588,13 @@ def test_only_regular_files_of_an_archive_are_shown(
     assert capsysbinary.readouterr().out == rb"==> a\x07 <==" + b"\n\n"
 
 
-@pytest.mark.attack("names of nodes that lead out of the run directory", inputs=4)
+@pytest.mark.attack("names of nodes that lead out of the run directory")
 def test_logs_are_those_of_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED; echo WorkDir={tmp_path}")
     (tmp_path / "slurmray-runs/7-0/logs").mkdir(parents=True)
     (tmp_path / "slurmray-runs/7-0/logs/.env.log").touch()
     (tmp_path / "secret.log").touch()
-    for node in ("../../../secret", str(tmp_path / "secret"), ".env", "a\0"):
+    for node in tried(("../../../secret", str(tmp_path / "secret"), ".env", "a\0")):
         for read in (slurmray.Job(7).node_log, slurmray.Job(7).ray_logs):
             with pytest.raises(UsageError, match="is no name of a node"):
                 read(node)

@@ -97,6 +97,53 @@ def test_samples_of_a_node() -> None:
     assert list(parse_samples(text)) == [Sample(100, [100, 80]), Sample(160, [70])]
 
 
+@pytest.mark.parametrize(
+    "broken", ['{"time": 130, "gp', "[" * 100_000, "7", "\0\0", '{"time": 130}', '{"gpus": [[1, 1]]}']
+)
+def test_samples_after_a_broken_line(broken: str) -> None:
+    """A node whose disk was full goes on."""
+    lines = [HEADER, '{"time": 100, "gpus": [[1, 90]]}', broken, '{"time": 160, "gpus": [[1, 0]]}', broken]
+    samples = list(parse_samples("\n".join(lines).encode()))
+    assert samples == [Sample(100, [90]), Sample(160, [0])]
+
+
+def test_a_file_whose_columns_change() -> None:
+    """A later attempt appends to it. A header without utilization changes nothing."""
+    lines = [
+        '{"time": 90, "gpus": [[10, 1]]}',
+        HEADER,
+        '{"time": 100, "gpus": [[1, 90]]}',
+        '{"v": 1, "columns": ["utilization", "clock"]}',
+        '{"v": 1, "columns": ["clock"]}',
+        '{"time": 130, "gpus": [[70, 1], [null, 2], []]}',
+        '{"time": 160, "gpus": [[null, 1]]}',
+    ]
+    samples = list(parse_samples("\n".join(lines).encode()))
+    assert samples == [Sample(90, [10]), Sample(100, [90]), Sample(130, [70])]
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        ({"idle": 119, "idlest": 0, "age": 180}, []),
+        ({"idle": 120, "idlest": 0, "age": 180}, ["GPU 0 has been at 0 % for 2 min"]),
+        ({"idle": 120}, []),
+        ({"idle": 120, "idlest": 0, "age": 181}, ["no sample for 3 min"]),
+        ({"slowed": 0, "error": "x"}, ["its GPUs cannot be read: x", "GPU 0 has lowered its clock"]),
+    ],
+)
+def test_the_limits_of_what_is_unusual(use: dict[str, Any], expected: list[str]) -> None:
+    rows = find_unusual(usage(n=use))
+    assert [text.partition(":")[0] if "clock" in text else text for _, text in rows] == expected
+
+
+def test_nodes_whose_use_is_not_known_do_not_count() -> None:
+    both = usage(a={"gpu": 80, "memory": 2048}, b={"gpu": None, "memory": None, "gpu_memory": 0})
+    assert mean_utilization(both) == 80
+    assert describe_use(both) == "GPUs 80 % busy; their memory 0 % full; memory 2.0 GiB"
+    assert mean_utilization(usage(a={"cores": 1})) is None
+
+
 @pytest.mark.attack("a file of the run directory", inputs=1)
 @pytest.mark.parametrize(
     "text",

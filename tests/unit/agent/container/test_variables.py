@@ -437,7 +437,7 @@ def test_timeouts_of_ray_are_longer_than_the_probe_s(context: Any) -> None:
     }
 
 
-@pytest.mark.attack("a variable of another Ray", inputs=2)
+@pytest.mark.attack("a variable of another Ray")
 @pytest.mark.parametrize("name", variables.FOREIGN)
 def test_variables_of_another_ray(context: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the image or the shell, and of env_file or node_env."""

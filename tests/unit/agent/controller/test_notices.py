@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import http.server
 import json
+import re
 import signal
 import socket
 import ssl
 import threading
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +21,7 @@ from slurmray.agent import background_io
 from slurmray.agent.controller import notices
 from slurmray.agent.controller.notices import Notices, Webhook, encode, explain, post
 from slurmray.events import EVENTS
+from tests.attacks import tried
 from tests.unit.test_events import example
 
 from ..simulation import RecordedLog
@@ -130,10 +133,12 @@ def end(code: int, source: str = "trainer", text: str = "") -> tuple[str, dict[s
     return "end", {"exit_code": code, "source": source, "kind": "", "text": text}
 
 
-def make(*events: tuple[str, dict[str, Any]], on: list[str] | None = None) -> list[dict[str, Any]]:
+def make(
+    *events: tuple[str, dict[str, Any]], on: list[str] | None = None, name: str = "verl"
+) -> list[dict[str, Any]]:
     """The notices of these events of job 7."""
-    maker = Notices(on or ALL, "7", "verl")
-    made = [maker.make(name, {**example(name), **fields}) for name, fields in events]
+    maker = Notices(on or ALL, "7", name)
+    made = [maker.make(event, {**example(event), **fields}) for event, fields in events]
     return [json.loads(encode(notice)) for notice in made if notice]
 
 
@@ -218,6 +223,62 @@ def test_a_text_that_slack_would_expand() -> None:
     assert len(notice["text"]) < 1050
 
 
+MENTIONS = [
+    *("@channel", "@here", "@all", "@everyone", "a@here", "-@Channel.", "@@all", "@alice", "@team.lead_x:"),
+    *(
+        "<!here>",
+        "<!channel|x>",
+        "<!subteam^S1>",
+        "<@U024BE7LH>",
+        "<@123456789012345678>",
+        "<@!123>",
+        "<@&123>",
+    ),
+    *("&lt;!here&gt;", "<at>Alice</at>"),
+]
+
+
+def in_slack(text: str) -> list[str]:
+    """What is between angle brackets: docs.slack.dev/messaging/formatting-message-text."""
+    return re.findall(r"<[@!#][^>]*>", text)
+
+
+def in_mattermost(text: str) -> list[str]:
+    """Words of StandardMentionParser.ProcessText, in server/channels/app/mention_parser_standard.go.
+
+    Before that, <!channel> and <@id> are replaced: ProcessSlackText in slack.go.
+    """
+    letters = [letter if letter.isalnum() or letter in ":.-_@" else " " for letter in text]
+    words = [word.lstrip(":.-_") for word in "".join(letters).split()]
+    return [word for word in words if re.search(r"@\w", word)] + in_slack(text)
+
+
+def in_discord(text: str) -> list[str]:
+    """discord.utils.escape_mentions, and docs.discord.com/developers/reference#message-formatting.
+
+    Whether its /slack decodes entities is not documented.
+    """
+    return re.findall("@everyone|@here|<@[!&]?[0-9]+>", html.unescape(text))
+
+
+def in_teams(text: str) -> list[str]:
+    """In a card of the service between: learn.microsoft.com, cards-format, `<at>` in text."""
+    return re.findall("<at>", text)
+
+
+@pytest.mark.attack("mentions in a job's name")
+@pytest.mark.parametrize("service", [in_slack, in_mattermost, in_discord, in_teams])
+def test_nobody_is_mentioned(service: Callable[[str], list[str]]) -> None:
+    """By the name, or by what programs of the job print. Programs get the name as it is."""
+    assert any(map(service, MENTIONS))
+    for mention in tried(MENTIONS):
+        (notice,) = make(end(1, "slurmray", f"failed: {mention}"), name=mention)
+        assert service(notice["text"]) == []
+        assert notice["name"] == mention
+        readable = html.unescape(notice["text"]).replace("\u200b", "")
+        assert readable == f"job 7 {mention}: failed: {mention}"
+
+
 # -- a webhook -------------------------------------------------------------------------------------------
 
 
@@ -276,7 +337,7 @@ def test_what_the_webhook_answers(
     assert job.log().splitlines()[-1].endswith("done: trainer exited with 0")
 
 
-@pytest.mark.attack("answers of a webhook", inputs=3)
+@pytest.mark.attack("answers of a webhook")
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "{url}/elsewhere"])
 def test_redirects_are_not_followed(tmp_path: Path, receiver: Receiver, target: str) -> None:
     receiver.location = target.format(url=receiver.url)

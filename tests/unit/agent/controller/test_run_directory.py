@@ -26,6 +26,7 @@ from slurmray.agent import job_log
 from slurmray.agent.controller import metrics, run_directory
 from slurmray.agent.job_errors import JobError
 from slurmray.agent.node import head_loss
+from tests.attacks import tried
 from tests.unit.agent.containers import job, settings
 
 BOB, ALICE = 65530, 65531  # users without names
@@ -136,18 +137,19 @@ def test_a_sticky_folder_of_root(public: Path, modes: int) -> None:
 
 
 @needs_root
-@pytest.mark.attack("run directories of another user", inputs=3)
+@pytest.mark.attack("run directories of another user")
 def test_folders_where_others_can_put_another_run_directory(public: Path) -> None:
     home = folder(public / "home", 0o755, ALICE)
     folder(public / "open", 0o777)
     sticky = folder(public / "sticky", 0o1777)
     folder(sticky / "bobs", 0o755, BOB)
     folder(public / "of-bob", 0o777, BOB)  # its place is root's
-    for runs, error in (
+    wrong = (
         ("open", r"open: others can rename what is in it \(mode 0777\)\. Set run_dir"),
         ("sticky/bobs", r"bobs belongs to 65530, .*\. Set run_dir"),
         ("of-bob", r"of-bob belongs to 65530, .*\. Set run_dir"),
-    ):
+    )
+    for runs, error in tried(wrong):
         with alice(), pytest.raises(JobError, match=error) as raised:
             make(home, runs=f"{public}/{runs}")
         assert raised.value.kind == "config"
@@ -347,11 +349,11 @@ def test_a_folder_for_all_users(attempt: int, is_listed: bool) -> None:
 
 
 @needs_root
-@pytest.mark.attack("results of another job in place of an earlier attempt's", inputs=4)
+@pytest.mark.attack("results of another job in place of an earlier attempt's")
 def test_only_own_earlier_attempts_count(tmp_path: Path) -> None:
     make(tmp_path)
     runs = tmp_path / "slurmray-runs"
-    for number, kind in enumerate(["fifo", "folder", "link", "mark"], start=1):
+    for number, kind in enumerate(tried(["fifo", "folder", "link", "mark"]), start=1):
         path = runs / f"7-{number}"
         if kind == "link":
             path.symlink_to("7-0")

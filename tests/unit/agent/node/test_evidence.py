@@ -54,7 +54,7 @@ def test_a_container_that_sends_nothing(node: FakeNode, monkeypatch: pytest.Monk
     assert collected(node).endswith("\n== the container process has sent nothing\n")
 
 
-@pytest.mark.attack("a program of the job puts something else in place of a file", inputs=2)
+@pytest.mark.attack("a program of the job puts something else in place of a file")
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_nothing_but_a_file_is_read(node: FakeNode, kind: str, tmp_path: Path) -> None:
 

@@ -130,7 +130,7 @@ def test_a_tmpdir_that_others_cannot_guess(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
-@pytest.mark.attack("a job's folder that another user has made on the node", inputs=2)
+@pytest.mark.attack("a job's folder that another user has made on the node")
 @pytest.mark.parametrize("place", ["alice", "alice/ray"])
 def test_a_parent_that_another_user_has_made(tmp_path: Path, place: str) -> None:
     """In a folder where everybody can; also if setup has `mkdir -p` of it."""

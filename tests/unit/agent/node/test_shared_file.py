@@ -135,7 +135,7 @@ def test_a_claim_that_another_node_has_taken_over(shared: Shared) -> None:
     assert shared.claim.read_text() == f"{MARK} node2"
 
 
-@pytest.mark.attack("a claim of the image that all nodes wait for", inputs=2)
+@pytest.mark.attack("a claim of the image that all nodes wait for")
 @pytest.mark.parametrize("claim", ["link", "fifo"])
 def test_a_claim_that_is_no_file(shared: Shared, monkeypatch: pytest.MonkeyPatch, claim: str) -> None:
     other = shared.file.with_name("other")

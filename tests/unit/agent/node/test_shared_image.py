@@ -143,7 +143,7 @@ def test_an_archive_that_cannot_be_saved(tmp_path: Path, fault: str) -> None:
     assert cluster.calls("node2") == ["pull"]
 
 
-@pytest.mark.attack("an archive of the image that all nodes load", inputs=4)
+@pytest.mark.attack("an archive of the image that all nodes load")
 @pytest.mark.parametrize("fault", ["archive", "id", "newline", "missing"])
 def test_an_archive_with_another_image(tmp_path: Path, fault: str) -> None:
     """The node pulls for itself, under the name of the job spec."""
