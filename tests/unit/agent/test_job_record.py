@@ -124,7 +124,7 @@ def test_lines_of_the_user_that_look_like_records(folder: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("a\nb", "a\n\nb=c", "a\nJobState=FAILED\n  JobState=FAILED\n\t JobState=FAILED"),
+        *("a\nb", "a\n\nb=c", "a\nJobState=FAILED\n  xJobState=FAILED\n\t JobState=FAILED"),
         "a\x85   JobState=FAILED\u2028   Restarts=9\v   x",
     ],
 )
