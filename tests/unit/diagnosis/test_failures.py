@@ -324,6 +324,9 @@ def test_of_a_chain_the_first_message_is_shown() -> None:
     log = f"{HEADER}{FRAMES}KeyError: 'a'\n{link}{HEADER}{FRAMES}TypeError: b\n{link}{HEADER}{FRAMES}ValueError: c\n"
     shown = [HEADER.strip(), "  ...", *SHOWN, "ValueError: c"]
     assert last_traceback(log) == ["KeyError: 'a'", link.strip(), *shown]
+    assert last_traceback(log.replace("'a'\n", "'a'\nmore of it\n"))[:2] == ["KeyError: 'a'", link.strip()]
+    many = "".join(f"{HEADER}{FRAME.format(1)}E: {number}\n" for number in range(120))
+    assert last_traceback(many)[-1] == "E: 119"
 
 
 def test_of_a_ray_task_the_frames_of_the_task_are_shown() -> None:
