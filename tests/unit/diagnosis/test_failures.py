@@ -28,6 +28,7 @@ def names(*logs: str) -> list[str]:
     [
         ("[2026-11-26 18:00:00.123] ", "[2026-11-26 18:00:01.123] "),
         ("2026-11-26 18:00:00,123 ERROR ", "2026-11-26 18:00:00,124 ERROR "),
+        ("2026-11-26 18:00:00.123 ", "2026-11-26 18:00:00,124 "),
         ("INFO 11-26 18:00:00 ", "ERROR 11-26 18:00:01 "),
         ("[2026-11-26 18:00:00,123 E 1 2] ", "[2026-11-26 18:00:00,200 E 1 2] "),
         ("*** JOB 7 CANCELLED AT 2026-11-26T18:00:00 ", "2026-11-26 18:00:01 "),
@@ -52,6 +53,18 @@ def test_without_times_the_order_of_lines_counts() -> None:
     # A line without a time is as old as the one above it.
     assert names(f"2026-11-26 18:00:05 x\n{broken}2026-11-26 18:00:00 {full}") == ["full", "broken"]
     assert names(f"2026-11-26 18:00:00 x\n{broken}2026-11-26 18:00:05 {full}") == ["broken", "full"]
+    above = "2026-11-26 17:00:00 x\n2026-11-26 18:00:05 x\n"
+    assert names(f"{above}{broken}", f"2026-11-26 18:00:00 {full}") == ["full", "broken"]
+    # Of several times in a line, the first one is when it was printed.
+    line = f"2026-11-26 18:00:05 since 2026-11-26 19:00:00 {broken}"
+    assert names(line, f"2026-11-26 18:00:06 {full}") == ["broken", "full"]
+
+
+@pytest.mark.parametrize(("plain", "is_last"), [(14, True), (15, False)])
+def test_fifteen_lines_that_are_about_no_error_are_progress(plain: int, is_last: bool) -> None:
+    lines = "".join(f"step {number}\n" for number in range(plain))
+    (found,) = failures(TABLE, [("log", f"the card has broken\n{lines}KeyError: 'a'")])
+    assert found.is_last == is_last
 
 
 def test_a_line_without_a_time_comes_first_in_the_jobs_log_and_last_in_others() -> None:
@@ -200,6 +213,7 @@ def test_errors_with_numbers_are_errors(line: str) -> None:
             "10.0.0.5",
             None,
         ),
+        ("ray::A.f() (pid=1, ip=10.0.0.5)\n  x\nray::B.f() (pid=2, ip=10.0.0.6)\nE: {}", "10.0.0.6", None),
         ("ray::A.f() (pid=1, ip=10.0.0.5)\nE: x\nTraceback (most recent call last):\nE: {}", "", None),
         (
             "E: {}\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-11-26_18:00:00\n"
@@ -297,11 +311,22 @@ def test_lines_of_a_traceback_may_have_different_times(stamp: str) -> None:
     assert last_traceback(log) == [HEADER.strip(), "  ...", *SHOWN, "KeyError: 'a'"]
 
 
+def test_of_a_frame_its_place_and_two_more_lines_are_shown() -> None:
+    place = '  File "a.py", line 1, in f\n    f(\n      ^\n'
+    log = f"{HEADER}{place}      more\nE: 1\nE: 2\nE: 3\nE: 4\nE: 5\n"
+    assert last_traceback(log) == [HEADER.strip(), *place.splitlines(), "E: 1", "E: 2", "E: 3", "E: 4"]
+    five = "".join(FRAME.format(number) for number in range(5))
+    assert "  ..." not in last_traceback(f"{HEADER}{five}E: x\n")
+
+
 def test_of_a_chain_the_first_message_is_shown() -> None:
     link = "\nDuring handling of the above exception, another exception occurred:\n\n"
     log = f"{HEADER}{FRAMES}KeyError: 'a'\n{link}{HEADER}{FRAMES}TypeError: b\n{link}{HEADER}{FRAMES}ValueError: c\n"
     shown = [HEADER.strip(), "  ...", *SHOWN, "ValueError: c"]
     assert last_traceback(log) == ["KeyError: 'a'", link.strip(), *shown]
+    assert last_traceback(log.replace("'a'\n", "'a'\nmore of it\n"))[:2] == ["KeyError: 'a'", link.strip()]
+    many = "".join(f"{HEADER}{FRAME.format(1)}E: {number}\n" for number in range(120))
+    assert last_traceback(many)[-1] == "E: 119"
 
 
 def test_of_a_ray_task_the_frames_of_the_task_are_shown() -> None:
@@ -314,5 +339,6 @@ def test_other_tracebacks_are_not_shown() -> None:
     own, torchrun = f"{HEADER}{FRAMES}E: own\n", f"{HEADER}{FRAMES}x.ChildFailedError:\n"
     assert last_traceback(own + torchrun)[-1] == "E: own"
     assert last_traceback(torchrun)[-1] == "x.ChildFailedError:"
+    assert last_traceback(torchrun + torchrun.replace("x.", "y."))[-1] == "y.ChildFailedError:"
     assert last_traceback(own + STEPS) == []
     assert last_traceback("") == []
