@@ -10,7 +10,8 @@ from pathlib import Path
 from slurmray import files
 from slurmray.plan import Plan
 from slurmray.presets.trainers import other_preset
-from slurmray.spec.job_spec import JobSpec
+from slurmray.spec.job_spec import OF_THE_JOB, JobSpec
+from slurmray.spec.runtimes import RUNTIMES
 
 _HEAD_ONLY = "starts processes on the head node only, as `run` does; start them on the other nodes with Ray"
 _RUNS_ALREADY = "the job's Ray cluster runs already; leave it out"
@@ -21,6 +22,13 @@ _COMMANDS = (
     (r"ray start|ray stop", _RUNS_ALREADY, True),
     (r"ray job submit", "set launch: ray-job, and run to the command after its --", True),
 )
+# Variables of Slurm that differ between nodes, or that a container lacks -> slurmray's, if it has the same.
+_OWN_VARIABLES = {
+    **dict.fromkeys(("SLURM_NODEID", "SLURM_PROCID"), "NODE_RANK"),
+    **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "NNODES"),
+    **dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"), "GPUS_PER_NODE"),
+}
+_OF_A_NODE = ("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_TOPOLOGY_ADDR")
 _LEAST_MEMORY = 1024  # MB, of a node without GPUs or for each GPU
 SECRET_NAME = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
 
@@ -44,6 +52,19 @@ def _memory_in_mb(spec: JobSpec) -> Iterator[str]:
             size = options.get(name) or ""
             if size.isdecimal() and 0 < int(size) < _LEAST_MEMORY * max(1, gpus):  # 0: all of the node's
                 yield f"slurm.{name.replace('-', '_')}: {size} is {size} MB; {size} GB are {size}G"
+
+
+def _slurm_variables(spec: JobSpec, run: str) -> Iterator[str]:
+    """Yield a line for each variable of Slurm that the trainer lacks, or that is another node's."""
+    for name in filter(_OF_A_NODE.__contains__, spec.env_from_submitter):
+        yield f"env.{name}: every node would have the batch host's value; NODE_RANK has the node's number"
+    known = {*OF_THE_JOB, *spec.env}
+    if RUNTIMES[spec.container.runtime].images in ("engine", "apptainer"):
+        for name in dict.fromkeys(re.findall(r"\$\{?(SLURM_[A-Z_]+)", run)):
+            if name not in known and name not in spec.node_env + spec.container.setup:
+                own = _OWN_VARIABLES.get(name)
+                fix = f"use ${own}" if own else f"pass it on with env: {{{name}: null}}"
+                yield f"run: ${name} is not set in the container; {fix}"
 
 
 def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
@@ -74,6 +95,7 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
         lines.append(f"slurm.time: {time} is {minutes} minutes; {minutes} hours are {minutes}:00:00")
     lines += _memory_in_mb(spec)
     text = " ".join(spec.run) if isinstance(spec.run, list) else spec.run or ""
+    lines += _slurm_variables(spec, text)
     for words, remark, on_one_node in _COMMANDS:
         command = re.search(rf"(?:^|[\n;&|(]\s*|\bexec )(?:\S*/)?({words})(?=\s|$)", text)
         if command and (on_one_node or spec.slurm.node_count > 1):

@@ -61,7 +61,7 @@ _RESERVED_VARIABLES = {
     FOLDER_VARIABLE: "leave it out; clean-up finds the job's processes by it",
 }
 # The same for variables that Slurm sets in the job; null, as known there, is no mistake.
-_OF_THE_JOB = ("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
+OF_THE_JOB = ("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 
 
 class Network(Model):
@@ -361,9 +361,7 @@ class JobSpec(Model):
     @field_validator("env")
     @classmethod
     def _check_reserved(cls, value: dict[str, str | None]) -> dict[str, str | None]:
-        reserved = _RESERVED_VARIABLES | {
-            name: _IN_RUN for name in _OF_THE_JOB if value.get(name) is not None
-        }
+        reserved = _RESERVED_VARIABLES | {name: _IN_RUN for name in OF_THE_JOB if value.get(name) is not None}
         if wrong := [f"{name} is set by slurmray: {reserved[name]}" for name in value if name in reserved]:
             raise ValueError(*wrong)
         size = sum(len(name) + len((text or "").encode()) for name, text in value.items())
@@ -376,7 +374,7 @@ class JobSpec(Model):
     @field_validator("sweep")
     @classmethod
     def _check_sweep(cls, value: dict[str, list[str]], info: ValidationInfo) -> dict[str, list[str]]:
-        reserved = {*_RESERVED_VARIABLES, *_OF_THE_JOB}
+        reserved = {*_RESERVED_VARIABLES, *OF_THE_JOB}
         wrong = [f"{name} is set by slurmray; use another name" for name in value if name in reserved]
         wrong += [
             f"{name} is also in env; leave it out there" for name in value if name in info.data.get("env", {})

@@ -81,6 +81,28 @@ def test_secrets_by_value() -> None:
     assert "--env WANDB_API_KEY), and it is taken from your environment" in lines[0]
 
 
+def test_variables_of_slurm_that_a_container_lacks() -> None:
+    run = "x $SLURM_NNODES ${SLURM_NTASKS} $SLURM_NNODES $SLURM_JOB_ID ${SLURM_ARRAY_TASK_ID:-0} $SLURM_A"
+    run += " $SLURM_B"
+    fields: dict[str, Any] = {"env": {"SLURM_A": "1"}, "node_env": "export SLURM_B=2"}
+    assert list_remarks(run, **fields) == [
+        "run: $SLURM_NNODES is not set in the container; use $NNODES",
+        "run: $SLURM_NTASKS is not set in the container; pass it on with env: {SLURM_NTASKS: null}",
+    ]
+    assert list_remarks(["bash", "-c", "x $SLURM_PROCID"]) == [
+        "run: $SLURM_PROCID is not set in the container; use $NODE_RANK"
+    ]
+    for runtime in ("none", "pyxis"):
+        assert list_remarks(run, container={"runtime": runtime}) == []
+
+
+def test_a_variable_of_a_node_is_not_the_submitter_s() -> None:
+    env = {"SLURM_NODEID": None, "SLURM_NTASKS": None, "SLURM_PROCID": "0"}
+    assert list_remarks(None, env=env) == [
+        "env.SLURM_NODEID: every node would have the batch host's value; NODE_RANK has the node's number"
+    ]
+
+
 def test_a_folder_of_the_log_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "logs").mkdir()
