@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,7 @@ ARGV = [sys.executable, "-m", "slurmray", "mcp"]
 ROOT = Path(__file__).parents[1]
 # The SDK's client hands on only a few variables.
 _VARIABLES = ("PATH", "SLURMRAY_CONFIG", "XDG_STATE_HOME")
+_HANG = 120  # seconds
 _CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
 
 
@@ -81,6 +83,7 @@ class RawClient:
     def answer(self, number: int) -> Any:
         """The result of a request, or its error. AssertionError or ValueError for another line on stdout."""
         assert self.process.stdout
+        assert select.select([self.process.stdout], [], [], _HANG)[0], "no answer"
         message = json.loads(self.process.stdout.readline())
         assert (message["jsonrpc"], message["id"]) == ("2.0", number)
         return message["result" if "result" in message else "error"]
