@@ -12,6 +12,7 @@ from typing import Any
 import mfusepy as fuse  # type: ignore[import-untyped]
 
 NOBODY = 65534
+UTIME_NOW = (1 << 30) - 1  # ns: linux/stat.h
 
 
 class RootSquashFS(fuse.Operations):  # type: ignore[misc]
@@ -93,7 +94,10 @@ class RootSquashFS(fuse.Operations):  # type: ignore[misc]
         os.chmod(self.real(path), mode)
 
     def utimens(self, path: str, times: tuple[int, int]) -> None:
-        os.utime(self.real(path), ns=times)
+        if UTIME_NOW in times:
+            os.utime(self.real(path))
+        else:
+            os.utime(self.real(path), ns=times)
 
     def release(self, path: str, fh: int) -> None:
         os.close(fh)

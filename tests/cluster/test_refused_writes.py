@@ -83,11 +83,15 @@ def submit(jobs: Jobs, beside: Path, *args: str) -> int:
     return number
 
 
-def wait_for_steps(beside: Path, count: int) -> None:
+def wait_for_steps(jobs: Jobs, number: int, beside: Path, count: int) -> None:
     """Wait until the trainer has printed so many more numbers."""
     file = beside / "step"
     first = int(file.read_text() or 0)
-    wait_until(lambda: int(file.read_text() or 0) >= first + count, lambda: "the trainer has stopped")
+    wait_until(
+        lambda: int(file.read_text() or 0) >= first + count,
+        lambda: f"the trainer has stopped: {jobs.cluster.job(number)}\n{jobs.log(number)}",
+        120,
+    )
 
 
 def test_a_log_and_a_run_directory_that_refuse_writes(
@@ -100,10 +104,10 @@ def test_a_log_and_a_run_directory_that_refuse_writes(
         refusal.write_text(str(code))
         before = jobs.log(number)
         assert cluster.run(["scancel", "--signal=USR1", str(number)]).returncode == 0
-        wait_for_steps(beside, 60)
+        wait_for_steps(jobs, number, beside, 60)
         assert jobs.log(number) == before, "nothing was refused"
         refusal.unlink()
-        wait_for_steps(beside, 10)
+        wait_for_steps(jobs, number, beside, 10)
     (beside / "go").touch()
     assert cluster.wait(number, HANG) == ("FAILED", "3:0")
     log = jobs.log(number)
