@@ -235,7 +235,6 @@ def check_end(restart: Restart, phase: str, event: Event) -> None:
     restart.go_on()
     is_lost = bool(restart.hosts_back)
     if event == slurmctld_gone:
-        # Slurm 22.05: an srun that comes within seconds of a start of slurmctld waits two minutes.
         wait_until(lambda: "done: trainer exited with 0\n" in fault.log(), fault.log, HANG)
         restart.start_slurmctld()
     job = fault.wait_end(dead=event == second_loss, lost=is_lost)
