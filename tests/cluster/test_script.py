@@ -109,7 +109,7 @@ def test_a_node_without_python(jobs: Jobs) -> None:
     with old_python(jobs, "node2"):
         job = jobs.run(TWO, ["true"])
     assert (job.state, job.code) == ("FAILED", "65:0"), job.log
-    text = "no Python 3.6 or later. Load one in the job spec, for example setup: module load python"
+    text = "no Python 3.6 or later. Load one in the job spec, e.g. setup: module load python"
     assert job.last_line == f"failed (65 preflight): node2: {text} (without exit)", job.log
 
 

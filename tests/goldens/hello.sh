@@ -113,7 +113,7 @@ set -Eeuo pipefail
 # A signal that somebody sends to the trainer (scancel --signal=USR1) does not end a process that only prepares the job. The
 # agent catches these signals, and passes them on once the trainer runs.
 trap '' HUP INT QUIT ABRT USR1 USR2 ALRM XCPU VTALRM PROF WINCH IO PWR TSTP TTIN TTOU
-readonly SLURMRAY_NO_PYTHON='no Python 3.6 or later. Load one in the job spec, for example setup: module load python (without exit)'
+readonly SLURMRAY_NO_PYTHON='no Python 3.6 or later. Load one in the job spec, e.g. setup: module load python (without exit)'
 
 # main: this batch script. It becomes the controller. Run as another program, e.g. in salloc, it would not get Slurm's warning
 # of the time limit. With --export=NIL or NAME a job has no PATH but bash's own, or not that of Slurm's programs.
@@ -163,8 +163,8 @@ find_python() {
 	[[ -n $1 ]] || return 1
 	while IFS= read -r -d '' && [[ -n $REPLY ]]; do
 		export "${REPLY?}" 2>/dev/null || true # some are not variables, e.g. exported functions
-	done < <(set +e && (${BASH_EXECUTION_STRING:+/bin/bash -c "$BASH_EXECUTION_STRING" slurmray} run_setup 3>&1 >&2 < <(printf %s "$1"))
-		printf '\0')
+	done < <(trap "printf '\0'" EXIT &&
+		${BASH_EXECUTION_STRING:+/bin/bash -c "$BASH_EXECUTION_STRING" slurmray} run_setup 3>&1 >&2 < <(printf %s "$1"))
 	export SLURMRAY_SETUP_DONE=$SLURMD_NODENAME # so that the agent does not run it again
 	find_python ''
 }
@@ -174,7 +174,7 @@ find_python() {
 # Their `set -e` would have no effect in a list with &&. Where it ends a function that is no subshell, bash 5.2 prints an error.
 run_setup() (
 	set +Eeuo pipefail
-	. /dev/fd/4 4<&0 </dev/null >&2 3>&-
+	eval "$(</dev/stdin)" </dev/null >&2 3>&-
 	case $? in 0) command env -0 >&3 ;; *) return ;; esac
 )
 

@@ -177,7 +177,7 @@ class NodeApi:
             os.close(reader)
         self._require_time()
         if not (process.returncode or output):
-            message = "%s must not exit or exec, also in files that it sources: what it sets would be lost"
+            message = "%s must not exit, return or exec, nor may files that it sources: what it sets is lost"
             raise job_errors.JobError("preflight", message % field)
         if process.returncode:
             lines = paths.last_lines(self.log_path, 3, begin)

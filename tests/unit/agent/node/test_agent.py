@@ -488,13 +488,13 @@ def test_a_setup_that_fails(nodes: list[NodeProcess], tmp_path: Path, setup: str
 
 
 @pytest.mark.parametrize("field", ["setup", "node_env"])
-@pytest.mark.parametrize("end", ["exit 0", "exec true", ". ./activate"])
+@pytest.mark.parametrize("end", ["exit 0", "return", "exec true", ". ./activate"])
 def test_a_setup_that_exits(nodes: list[NodeProcess], tmp_path: Path, field: str, end: str) -> None:
     (tmp_path / "activate").write_text("echo activated\nexit\n")
     node = start(nodes, tmp_path, **{field: f"echo begun\n{end}\n"})
     node.send_job()
     failed = node.wait_for("failed")
-    text = f"{field} must not exit or exec, also in files that it sources: what it sets would be lost"
+    text = f"{field} must not exit, return or exec, nor may files that it sources: what it sets is lost"
     assert (failed["kind"], failed["message"]) == ("preflight", text)
 
 
