@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import stat
-import sys
 import time
 
 from . import background_io, paths
@@ -202,8 +201,8 @@ def describe(error: Exception) -> "Tuple[str, str]":
     import traceback
 
     try:
-        traceback.print_exc()
-        sys.stderr.flush()
+        # Not through sys.stderr: what that cannot write would be the exit code 120 of Python.
+        background_io.write_all(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
     except OSError as full:
         error = full
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import traceback
 
 from .. import (
     background_io,
@@ -70,9 +69,9 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     except job_errors.JobError as error:
         outcome = _make_outcome(error, requests)
     except Exception as error:
-        traceback.print_exc()
-        what = "%s: %s. Please report it with the lines above" % (type(error).__name__, error)
-        outcome = _make_outcome(job_errors.JobError("internal", what), requests)
+        kind, what = job_log.describe(error)  # whether or not the log can be written
+        what += ". Please report it with the lines above" if kind == "internal" else ""
+        outcome = _make_outcome(job_errors.JobError(kind, what), requests)
     end: "Dict[str, Any]" = {
         "exit_code": outcome.code,
         "source": outcome.source,

@@ -651,6 +651,13 @@ def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.Monkey
     assert seen[:1] == [1]
 
 
+def test_an_error_while_the_log_is_full(tmp_path: Path) -> None:
+    """The job has an exit code of slurmray, and is recorded."""
+    (tmp_path / "log").symlink_to("/dev/full")
+    job = Job(tmp_path, "0", {"SLURM_JOB_CPUS_PER_NODE": "many"})
+    assert job.process.wait(HANG) == 65
+
+
 def make_run(files: CallQueue, **job: Any) -> JobRun:
     text = render_script(make_plan(JobSpec.model_validate({"ray": {"metrics": True}})))
     job = {"nodes": ["node1"], "spares": [], "spares_of_groups": [0], "batch_host": "node1", **job}
