@@ -59,9 +59,7 @@ OPTIONS: dict[str, Option] = {
     "delay-boot": Option("Minutes to wait before nodes are rebooted for a feature."),
     "dependency": Option("Jobs to wait for, e.g. `afterok:1234`."),
     "distribution": Option("How tasks are distributed over nodes and sockets."),
-    "error": Option(
-        "File for the job's stderr, e.g. `%j.err`. Before 24.11 Slurm does not create its folder."
-    ),
+    "error": Option("File for the job's stderr, e.g. `%j.err`. Slurm before 24.11 does not make its folder."),
     "exclude": Option("Nodes to avoid, e.g. `node[3,7-9]`."),
     "exclusive": Option("Share no nodes with other jobs: `true`, or `user`, `mcs`, `topo`.", "optional"),
     "extra": Option(),
@@ -96,7 +94,7 @@ OPTIONS: dict[str, Option] = {
     "nodes": Option(),
     "oom-kill-step": Option("Out of memory ends the step: `0` or `1`.", "optional"),
     "output": Option(
-        "File for the job's output, e.g. `%x-%j.out`. Before 24.11 Slurm does not create its folder."
+        "File for the job's output, e.g. `%x-%j.out`. Slurm before 24.11 does not make its folder."
     ),
     "overcommit": Option("More tasks than CPUs are allowed.", "flag"),
     "oversubscribe": Option("Nodes may be shared with other jobs.", "flag"),
@@ -126,9 +124,7 @@ OPTIONS: dict[str, Option] = {
     "uid": Option("Run as this user (root only)."),
     "use-min-nodes": Option("Prefer the minimum number of nodes.", "flag"),
     "verbose": Option("Print more messages.", "flag"),
-    "wait": Option(
-        "sbatch waits for the end of the job; `slurmray submit` then returns its exit code.", "flag"
-    ),
+    "wait": Option("sbatch waits for the end; slurmray submit returns the exit code.", "flag"),
     "wait-all-nodes": Option("`1`: start only when every node has booted."),
     "wckey": Option("Workload characterization key."),
 }
