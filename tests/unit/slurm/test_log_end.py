@@ -110,6 +110,8 @@ def test_what_is_shown_of_a_failure() -> None:
     assert again.lines == ["first"], "each log once"
     end = log_end(START + "finding\n" + TRAINER + "step\n" * 20 + shown + own("done: trainer exited with 1"))
     assert (end.source, end.lines) == ("the job's log", ["step"] * 15)
+    end = log_end(START + "finding\n" + TRAINER + "step\n" + own("done: trainer exited with 1"))
+    assert end.lines == ["step"], "what the trainer has printed"
     assert log_end(START + "a\n" + own("x") + "b\n").lines[-1] == "b", "a job without a last line"
 
 
