@@ -158,7 +158,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
             "restart": (_COUNT, "how often a trainer was started again"),
             "nodes": (_NODES, "names of the nodes from now on, the head node first"),
             "spares": (_NAMES, "names of the spare nodes that are left"),
-            "failed": (_NAMES, "names of the nodes to blame; none if the trainer asked for it"),
+            "failed": (_NAMES, "nodes to blame; none if the trainer asked for it, or srun failed"),
             "text": (_TEXT, "why, and which node takes whose place"),
         },
     ),

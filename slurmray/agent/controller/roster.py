@@ -8,6 +8,7 @@ import re
 from .. import nodes
 from .host_list import and_names
 from .outcome import failure_of
+from .state import STARTED, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Roster:
         }
         self.allocated = len(self._healthy)  # nodes
         self._last: "Tuple[Tuple[str, str], float]" = (("", ""), 0.0)  # see _find_cause; and when that was
+        self._has_begun = False  # Slurm has started a task in this allocation
+        self._is_restart = False  # the next start counts as a restart
         self._without_process: "List[str]" = []  # hosts that are up: better than none
         self.bad: "List[str]" = []  # nodes that were lost or failed, over all starts
         self.failed: "List[str]" = []  # nodes to blame for the end of the last start
@@ -53,15 +56,20 @@ class Roster:
         """
         state, limits, cause = controller.state, self._settings["restart"], _find_cause(controller, outcome)
         blamed, unhealthy = _list_unhealthy(controller)
+        # slurmctld has ended again, or calls the nodes busy. The start before shows that it is no mistake.
+        is_by_srun = self._has_begun and _has_srun_failed(controller, blamed)
+        self._has_begun = self._has_begun or bool(state.count(STARTED))
+        blamed = [] if is_by_srun else blamed
         failed = dict.fromkeys([*blamed, *unhealthy])
         self.bad += [node for node in failed if node not in self.bad]
         left_out = [node.name for node in controller.nodes.values() if node.is_left_out]
         is_by_trainer = outcome.source == "trainer"
         self.failed = [] if is_by_trainer else [node for node in failed if node not in left_out]
-        if controller.requests.is_end_requested or not self._is_wanted(controller, outcome):
+        if controller.requests.is_end_requested or not (is_by_srun or self._is_wanted(controller, outcome)):
             return False
         healthy = [node for node in self._healthy if node not in blamed and node not in unhealthy]
-        if not state.has_trained and len(healthy) == len(self._healthy):
+        self._is_restart = is_restart = state.has_trained or is_by_srun
+        if not is_restart and len(healthy) == len(self._healthy):
             return False  # no other node can help
         self._without_process += _list_without_process(controller, blamed)
         if self._find_lack(healthy, self._wanted):
@@ -71,15 +79,15 @@ class Roster:
         if not sizes:
             self.refusal = self._find_lack(healthy, self._wanted)
             outcome.text += "; " + TOO_FEW
-        elif state.has_trained and self.restarts == limits["max"]:
+        elif is_restart and self.restarts == limits["max"]:
             self.refusal = "restart.max is %d" % limits["max"]
-        elif state.has_trained and cause == last and now - then < limits["window"]:
+        elif is_restart and cause == last and now - then < limits["window"]:
             times = now - then, limits["window"]
             self.refusal = "the same has happened %d s after the last restart; restart.window is %d s" % times
         else:
             self._healthy, self._sizes = healthy, max(sizes)
             self._without_process = [node for node in self._without_process if node not in healthy]
-            if state.has_trained:
+            if is_restart:
                 self.restarts += 1
                 self._last = (cause, now)
             return True
@@ -139,9 +147,17 @@ class Roster:
             verb = "takes" if len(new) == 1 else "take"
             where = "%s %s the place of %s" % (and_names(new), verb, and_names(gone))
         counts = self.restarts, self._settings["restart"]["max"]
-        label = "restart %d of %d" % counts if controller.state.has_trained else "start again"
-        reason = failure_of(controller.state) or "the trainer exited with %d" % outcome.code
+        label = "restart %d of %d" % counts if self._is_restart else "start again"
+        own = outcome.text.rpartition(": ")[2]  # no node is to blame
+        reason = failure_of(controller.state) or ("the " + own if outcome.source == "trainer" else own)
         return "%s: %s; %s" % (label, reason, where)
+
+
+def _has_srun_failed(controller: "Controller", blamed: "List[str]") -> bool:
+    """Whether an srun has ended before any task of its nodes. blamed: as of _list_unhealthy."""
+    failure = failure_of(controller.state)
+    has_started = any(controller.nodes[node].progress != WAITING for node in blamed or controller.nodes)
+    return not has_started and (not failure or failure.kind == "ray")
 
 
 def _find_cause(controller: "Controller", outcome: "Outcome") -> "Tuple[str, str]":

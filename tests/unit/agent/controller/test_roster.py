@@ -706,3 +706,75 @@ def test_a_stall_of_nodes_with_other_names() -> None:
         roster = roster or Roster(cluster.controller.settings, cluster.controller.job)
         assert restarts(cluster, roster) == follows
 
+
+def fail_to_start(roster: Roster, now: float, *lines: str, count: int = 0) -> bool:
+    """Whether another start follows one of which Slurm has started `count` tasks, on the first nodes."""
+    cluster = Cluster(nodes=3, on_node_loss="restart", restart=LIMITS)
+    for node in cluster.nodes[:count]:
+        cluster.receive(node, "started", step="0")
+    for line in lines:
+        cluster.controller.on_srun_error(line, cluster.nodes)
+    cluster.controller.on_step_over(cluster.nodes, 0)
+    return roster.restart(cluster.controller, cluster.outcome(1), now)
+
+
+def test_srun_cannot_start_the_step_of_a_restart() -> None:
+    """Slurmctld is gone again, or calls the nodes busy. It counts as a restart, and happens once."""
+    _, roster = with_spares(0, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", "ray", KILLED, 1000)
+    before = roster.nodes
+    assert fail_to_start(roster, 1010)
+    assert (roster.nodes, roster.restarts, roster.failed) == (before, 2, [])
+    cluster = Cluster(nodes=3)
+    text = roster.describe(cluster.controller, cluster.outcome(1), before)
+    expected = "restart 2 of 9: the step ended unexpectedly; srun exited with 1; on the same nodes"
+    assert text == expected
+    assert not fail_to_start(roster, 1020)
+    assert roster.refusal.startswith("the same has happened 10 s after")
+    assert roster.bad == ["node2"]
+
+
+def test_srun_cannot_start_the_step_of_the_last_restart() -> None:
+    _, roster = with_spares(0, on_node_loss="restart", restart={**LIMITS, "max": 1})
+    assert lose(roster, "node2", "ray", KILLED, 1000)
+    assert not fail_to_start(roster, 1010)
+    assert roster.refusal == "restart.max is 1"
+
+
+def test_srun_cannot_start_the_first_step() -> None:
+    """It may be a mistake in the job spec."""
+    _, roster = with_spares(1, on_node_loss="restart", restart=LIMITS)
+    assert not fail_to_start(roster, 0)
+    assert not fail_to_start(roster, 10)
+
+
+def test_tasks_that_end_before_they_are_checked_are_no_failure_of_srun() -> None:
+    _, roster = with_spares(0, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", "ray", KILLED, 1000)
+    assert not fail_to_start(roster, 1010, count=1)
+
+
+def test_srun_cannot_start_a_task_of_a_restart_on_a_node() -> None:
+    """It names the node, and another one takes its place, without counting."""
+    _, roster = with_spares(1, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", "ray", KILLED, 1000)
+    assert roster.nodes == ["node1", "node3", "node4"]
+    line = "srun: error: Task launch for StepId=9.1 failed on node node3: Communication connection failure"
+    assert fail_to_start(roster, 1010, line)
+    assert (roster.nodes, roster.restarts) == (["node1", "node4", "node2"], 1)
+
+
+def test_srun_cannot_start_the_step_of_a_group() -> None:
+    """In a heterogeneous job each group has an srun. None of its nodes is to blame."""
+    groups = [{"name": "cpu", "nodes": 1, "spares": 0}, {"name": "gpu", "nodes": 2, "spares": 0}]
+    _, roster = with_spares(0, groups=groups, on_node_loss="restart", restart=LIMITS)
+    assert lose(roster, "node2", "ray", KILLED, 1000)
+    cluster = Cluster(nodes=3, groups=groups, on_node_loss="restart", restart=LIMITS)
+    cluster.receive("node1", "started", step="0")
+    cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
+    cluster.controller.on_step_over(["node2", "node3"], cluster.now)
+    assert cluster.wait(20)
+    assert restarts(cluster, roster, 1010)
+    assert (sorted(roster.nodes), roster.restarts) == (["node1", "node2", "node3"], 2)
+    assert roster.bad == ["node2"]
+
