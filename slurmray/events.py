@@ -145,7 +145,7 @@ EVENTS: dict[str, tuple[str, dict[str, tuple[dict[str, Any], str]]]] = {
         },
     ),
     "failure": (
-        "A node has failed with on_node_loss: restart, and the trainer gets stop.signal.",
+        "Nodes have failed with on_node_loss: restart, and the trainer has got stop.signal.",
         {
             "nodes": (_NODES, "names of the nodes to blame"),
             "text": (_TEXT, "what has happened"),

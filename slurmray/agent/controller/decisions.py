@@ -111,6 +111,7 @@ class Controller:
         self._health_check_until: "Optional[float]" = None
         self._stop_until: "Optional[float]" = None
         self._is_trainer_stopping = False  # for another start
+        self._later_logged = 0  # of state.later
         self._sent: "Set[str]" = set()  # requests that the nodes know
         self._is_waiting_logged = False
         self._signals: "Dict[str, float]" = {}  # names of signals for the trainer, and when they came
@@ -209,8 +210,8 @@ class Controller:
         self.monitor.forget(name)
         self.state.advance([name], "lost")
         # Also with on_node_loss: continue, and of a spare node, as the step ends.
-        if not (self.state.is_ending or self.state.failure or self.state.trainer_code == 0):
-            self.state.failure = Failure([name], "node_lost", text)
+        if not (self.state.is_ending or self.state.trainer_code == 0):
+            self._record_failure(Failure([name], "node_lost", text))
 
     def on_answer(self, host: str, now: float) -> None:
         """Note that a host, or SLURMCTLD, has answered: see Actions.find_answers."""
@@ -273,6 +274,7 @@ class Controller:
         self._pass_requests_on(now)
         self._watch_stall(now)
         self._stop_before_restart(now)
+        self._log_later_failures(now)
 
     def _watch_stall(self, now: float) -> None:
         if self.state.progress != state.TRAINING or self.state.failure or self.requests.is_end_requested:
@@ -321,8 +323,7 @@ class Controller:
 
     def _does_trainer_run(self) -> bool:
         """Whether the trainer runs, and no failure is of its node."""
-        failure = self.state.failure
-        has_head = not self.nodes[self.head].is_over and not (failure and self.head in failure.nodes)
+        has_head = not self.nodes[self.head].is_over and self.head not in self.state.blamed
         return has_head and self.state.progress == state.TRAINING and self.state.trainer_code is None
 
     def is_over(self, now: float) -> bool:
@@ -589,8 +590,8 @@ class Controller:
             self._leave_out([node], "set_aside", message["lost"])
         elif self._has_requested_start() or self.nodes[node].is_left_out:
             self.log.write("%s: %s" % (node, message["lost"]))
-        elif not self.state.failure:
-            self.state.failure = Failure([node], "node_lost", message["lost"])
+        else:
+            self._record_failure(Failure([node], "node_lost", message["lost"]))
 
     def _has_requested_start(self) -> bool:
         """Whether the trainer exited with a code for which it is to be started again."""
@@ -708,10 +709,31 @@ class Controller:
         elif is_loss and may_continue:
             self._leave_out(nodes, "node_loss", text)
             self._replace(nodes)
-        elif not self.state.failure:
-            self.state.failure = Failure(nodes, kind, text, log)
+        else:
+            self._record_failure(Failure(nodes, kind, text, log))
+
+    def _record_failure(self, failure: Failure) -> None:
+        """Record the failure that ends this start, and nodes that are lost while it ends."""
+        kind, text, later = failure.kind, failure.text, self.state.later
+        more = [node for node in failure.nodes if node not in self.state.blamed]
+        if not self.state.failure:
+            self.state.failure = failure
             if self.requests.is_end_requested:  # the outcome will be that
-                self.log.write(str(self.state.failure))
+                self.log.write(str(failure))
+        elif more and (kind == "node_lost" or (kind == "ray" and self.state.has_trained)):
+            if len(later) > self._later_logged and (later[-1].kind, later[-1].text) == (kind, text):
+                more = later.pop().nodes + more  # one line for all
+            later.append(Failure(more, kind, text))
+
+    def _log_later_failures(self, now: float) -> None:
+        """Log the losses after the first one, with the rest of the trainer's grace period."""
+        for failure in self.state.later[self._later_logged :]:
+            if self._is_trainer_stopping and self._does_trainer_run() and not self.requests.is_end_requested:
+                left = max(0, round((self._stop_until or now) - STOP_MARGIN - now))
+                self.log.event("failure", nodes=failure.nodes, text=str(failure), seconds=left)
+            else:
+                self.log.write(str(failure))
+        self._later_logged = len(self.state.later)
 
     def _replace(self, lost: "List[str]") -> None:
         """Let spare nodes join Ray in place of lost ones, while the trainer runs."""

@@ -71,7 +71,7 @@ class Roster:
         self._is_restart = is_restart = state.has_trained or is_by_srun
         if not is_restart and len(healthy) == len(self._healthy):
             return False  # no other node can help
-        self._without_process += _list_without_process(controller, blamed)
+        self._without_process += _list_without_process(controller)
         if self._find_lack(healthy, self._wanted):
             healthy += [node for node in self._without_process if node not in healthy]
         sizes = [sizes for sizes in self._possible if not self._find_lack(healthy, sizes)]
@@ -174,17 +174,17 @@ def _list_unhealthy(controller: "Controller") -> "Tuple[List[str], List[str]]":
     """The nodes that the failure of this start blames, and those that cannot take part again."""
     failure = failure_of(controller.state)
     late = [node for node, _ in controller.not_ready]
-    blamed = late or (failure.nodes if failure else [])
+    blamed = late or controller.state.blamed or (failure.nodes if failure else [])
     unhealthy = [node.name for node in controller.nodes.values() if node.is_left_out or not _is_up(node)]
     return blamed, unhealthy
 
 
-def _list_without_process(controller: "Controller", blamed: "List[str]") -> "List[str]":
-    """The nodes on which only container or Ray ended while the trainer ran. blamed: as of _list_unhealthy."""
-    failure, nodes = failure_of(controller.state), controller.nodes
+def _list_without_process(controller: "Controller") -> "List[str]":
+    """The nodes on which only container or Ray ended while the trainer ran."""
+    failures, nodes = [failure_of(controller.state), *controller.state.later], controller.nodes
     if not controller.state.has_trained:
         return []
-    ended = blamed if failure and failure.kind == "ray" else []
+    ended = [node for failure in failures if failure and failure.kind == "ray" for node in failure.nodes]
     left_out = [node.name for node in nodes.values() if node.is_left_out]
     return [name for name in dict.fromkeys([*ended, *left_out]) if _is_up(nodes[name])]
 

@@ -104,8 +104,14 @@ class JobState:
         self.progress = CHECKING
         self.is_ending = False  # the step is being ended; failures no longer count
         self.failure: "Optional[Failure]" = None
+        self.later: "List[Failure]" = []  # losses of other nodes after it, while the start ends
         self.trainer_code: "Optional[int]" = None
         self._count = dict.fromkeys([*NODE, *ENDS], 0)  # nodes that have come so far, at any time
+
+    @property
+    def blamed(self) -> "List[str]":
+        """The nodes whose failures end this start."""
+        return [node for failure in [self.failure, *self.later] if failure for node in failure.nodes]
 
     def leave_out(self, name: str) -> bool:
         """Continue without a node; return whether that is new."""

@@ -778,3 +778,125 @@ def test_srun_cannot_start_the_step_of_a_group() -> None:
     assert (sorted(roster.nodes), roster.restarts) == (["node1", "node2", "node3"], 2)
     assert roster.bad == ["node2"]
 
+
+def two_losses(*losses: tuple[str, str], **settings: Any) -> tuple[Cluster, Roster]:
+    """A trainer that runs until the losses of nodes, which come at once."""
+    cluster, roster = with_spares(2, on_node_loss="restart", restart={**LIMITS, "grace": 30}, **settings)
+    cluster.train()
+    for node, message in losses:
+        cluster.receive(node, "failed", kind="ray", message=message)
+    cluster.controller.tick(cluster.now)
+    return cluster, roster
+
+
+def failures(cluster: Cluster) -> list[tuple[list[str], int]]:
+    return [(fields["nodes"], fields["seconds"]) for name, fields in cluster.log.events if name == "failure"]
+
+
+@pytest.mark.parametrize("seconds", [0, 10])
+def test_a_second_loss_while_the_trainer_ends(seconds: int) -> None:
+    cluster, roster = two_losses(("node2", KILLED))
+    assert not cluster.wait(seconds)
+    cluster.receive("node2", "failed", kind="ray", message="its Ray, too")
+    cluster.receive("node3", "failed", kind="ray", message=STOPPED)
+    cluster.controller.tick(cluster.now)
+    assert failures(cluster) == [(["node2"], 30), (["node3"], 30 - seconds)]
+    assert f"node3: {STOPPED}; the trainer has {30 - seconds} s to end" in cluster.log.lines
+    assert not [line for line in cluster.log.lines if "its Ray, too" in line]
+    cluster.receive("node1", "exit", code=1)
+    assert cluster.wait(5)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5"]
+    assert (roster.failed, roster.bad) == (["node2", "node3"], ["node2", "node3"])
+
+
+def test_two_losses_at_once() -> None:
+    cluster, roster = two_losses(("node2", KILLED), ("node3", KILLED))
+    assert failures(cluster) == [(["node2"], 30), (["node3"], 30)]
+    assert cluster.wait(60)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5"]
+
+
+def test_many_losses_with_one_reason_are_one_line() -> None:
+    cluster = Cluster(nodes=9, spares=0, on_node_loss="restart", restart={**LIMITS, "grace": 30})
+    cluster.train()
+    for node in cluster.nodes[1:]:
+        cluster.receive(node, "failed", kind="ray", message=KILLED)
+    cluster.receive("node9", "failed", kind="ray", message=STOPPED)
+    cluster.controller.tick(cluster.now)
+    assert failures(cluster) == [(["node2"], 30), (cluster.nodes[2:], 30)]
+    roster = Roster(cluster.controller.settings, cluster.controller.job)
+    assert cluster.wait(60)
+    assert restarts(cluster, roster)
+    assert sorted(roster.nodes) == cluster.nodes, "only their processes have ended"
+
+
+def test_the_head_node_is_lost_while_the_trainer_ends() -> None:
+    """Nothing is left to wait for."""
+    cluster, roster = two_losses(("node2", KILLED))
+    cluster.receive("node1", "failed", kind="ray", message=KILLED)
+    assert cluster.wait(1)
+    assert f"node1: {KILLED}" in cluster.log.lines
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node3", "node4", "node5"]
+
+
+def test_a_second_loss_after_scancel() -> None:
+    cluster, roster = two_losses(("node2", KILLED))
+    cluster.controller.requests.is_stopping = True
+    cluster.receive("node3", "failed", kind="ray", message=KILLED)
+    assert not cluster.wait(1)
+    assert f"node3: {KILLED}" in cluster.log.lines
+    assert len(failures(cluster)) == 1
+    assert not restarts(cluster, roster)
+
+
+def test_srun_loses_a_second_node_while_the_trainer_ends() -> None:
+    cluster, roster = two_losses(("node2", KILLED))
+    line = "srun: error: Aborting, io error and missing step on node 2"
+    cluster.controller.on_srun_error(line, cluster.nodes)
+    cluster.controller.tick(cluster.now)
+    text = "its host closed the connection to srun. Has it rebooted?"
+    assert f"node3: {text}; the trainer has 30 s to end" in cluster.log.lines
+    cluster.controller.on_step_over(cluster.nodes, cluster.now)
+    assert cluster.wait(1)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5"]
+
+
+def test_two_nodes_without_one_of_their_gpus() -> None:
+    cluster, roster = with_spares(2, on_node_loss="restart")
+    cluster.train()
+    cluster.receive("node1", "exit", code=1)
+    cluster.receive_from_all("healthy")
+    for node in ("node2", "node3"):
+        cluster.receive(node, "gpus", lost=LOST_GPU)
+    assert cluster.wait(1)
+    assert f"node3: {LOST_GPU}" in cluster.log.lines
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5"]
+
+
+def test_a_second_loss_where_the_first_one_ends_the_job() -> None:
+    cluster = Cluster(nodes=3)
+    cluster.train()
+    for node in ("node2", "node3"):
+        cluster.receive(node, "failed", kind="ray", message=KILLED)
+    assert cluster.wait(1)
+    assert f"node3: {KILLED}" in cluster.log.lines
+    assert cluster.end().text.startswith(f"failed (71 node lost): node2: {KILLED}")
+
+
+def test_a_node_is_lost_while_others_still_check() -> None:
+    """After a finding of another one."""
+    cluster, roster = with_spares(2)
+    cluster.receive_from_all("started", step="0")
+    row = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
+    cluster.receive("node2", "finding", kind="preflight", **row)
+    cluster.controller.on_srun_error("srun: error: Node failure on node3", cluster.nodes)
+    assert not cluster.wait(1)
+    assert "node3: Slurm has marked it down" in cluster.log.lines
+    assert cluster.wait(20)
+    assert restarts(cluster, roster)
+    assert roster.nodes == ["node1", "node4", "node5"]
