@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.container import node_context, stages, variables
+from slurmray.agent.container.stage import Stage
 from slurmray.agent.heartbeat import Timer
 from slurmray.agent.job_errors import Finished, JobError
 from slurmray.agent.node.service_logs import ServiceLogs
@@ -41,7 +42,9 @@ class Node(node_context.NodeContext):
             ],
             groups=[group(2, spec.get("gpus", 0))],
             ray={"nodes": spec.get("ray_nodes", 2)},
+            checks={"burn_in": spec.get("burn_in", 0)},
         )
+        self.is_replacement = spec.get("is_replacement", False)
         nodes = ["gpu-1", "gpu-2"]
         self.job = job(id="7", attempt=1, nodes=nodes, **attempt_job)  # type: ignore[assignment]
         self.rank = nodes.index(name)
@@ -138,6 +141,136 @@ def test_order_of_stages(node: Callable[..., Node], tmp_path: Path) -> None:
     assert one.stages.are_done()
     sent = [message["stage"] for message in one.sent if message["type"] == "stage_done"]
     assert sent == ["prepare", "services", "prepare-with-ray"]
+
+
+class Idle(Stage):
+    """A stage that begins and ends when a test says so."""
+
+    has_begun = has_ended = False
+
+    def begin(self) -> None:
+        assert not self.has_begun, "it begins once"
+        self.has_begun = True
+
+    def end(self) -> None:
+        self.has_ended = True
+
+
+def idle(one: Node, *names: str) -> dict[str, Idle]:
+    """Give a node these stages, which do nothing."""
+    made = {name: Idle(one, name) for name in names}
+    one.stages.work = dict(made)
+    return made
+
+
+ALL = ("burn-in", "prepare", "services", "prepare-with-ray", "services-with-ray")
+
+
+@pytest.mark.parametrize(
+    ("names", "is_ready", "steps"),
+    [
+        # stages on the nodes, whether Ray runs, and: a stage that all nodes are done with -> what begins then
+        (
+            ALL,
+            True,
+            ["-> burn-in", "burn-in -> prepare", "prepare -> services prepare-with-ray", "services ->"],
+        ),
+        (ALL, False, ["->"]),
+        (ALL[1:], True, ["-> prepare", "prepare -> services prepare-with-ray", "services ->"]),
+        (ALL[1:], False, ["-> prepare", "prepare -> services", "services ->"]),
+        (ALL[2:], True, ["-> services prepare-with-ray", "prepare-with-ray -> services-with-ray"]),
+        (ALL[3:], False, ["->"]),
+        (ALL[:1] + ALL[2:3], True, ["-> burn-in", "burn-in -> services"]),
+        (ALL[:1] + ALL[4:], True, ["-> burn-in", "burn-in -> services-with-ray"]),
+        (ALL[:1] + ALL[3:], True, ["-> burn-in", "burn-in -> prepare-with-ray"]),
+        (ALL[1:2] + ALL[4:], True, ["-> prepare", "prepare -> services-with-ray"]),
+    ],
+)
+def test_which_stages_begin(
+    node: Callable[..., Node], names: tuple[str, ...], is_ready: bool, steps: list[str]
+) -> None:
+    one = node()
+    one.is_ready = is_ready
+    made = idle(one, *names)
+    before: set[str] = set()
+    for step in steps:
+        done, _, expected = step.partition("->")
+        if done:
+            one.stages.on_stage_done(done.strip())
+        one.stages.begin()
+        begun = {name for name, stage in made.items() if stage.has_begun}
+        assert begun - before == {*expected.split()}, step
+        before = begun
+        assert not done or made[done.strip()].has_ended
+
+
+def test_a_stage_that_only_other_nodes_have(node: Callable[..., Node]) -> None:
+    one = node()
+    made = idle(one, "services")
+    one.stages.on_stage_done("prepare-with-ray")
+    assert made["services"].has_begun
+    assert not made["services"].has_ended
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_trainer_waits_for_each_stage(node: Callable[..., Node], name: str) -> None:
+    """Ray on a node that joins waits only for those that do not need it."""
+    one = node()
+    one.is_ready = True
+    idle(one, name)
+    one.stages.begin()
+    assert not one.stages.are_done()
+    assert one.stages.may_join_ray() == (name not in ("prepare", "services"))
+    assert one.stages.is_preparing() == name.startswith("prepare")
+    assert one.stages.doing == name
+    one.stages.work[name].is_done_here = True
+    assert one.stages.doing == ""
+    assert not one.stages.are_done(), "other nodes may not be"
+    one.stages.on_stage_done(name)
+    assert one.stages.are_done()
+    assert one.stages.may_join_ray()
+    assert not one.stages.is_preparing()
+    one.deadline = time.monotonic()
+    assert not one.stages.are_done(), "the job is being ended"
+
+
+def test_stages_of_a_job_that_is_being_ended(node: Callable[..., Node]) -> None:
+    """Prepare steps have their grace period, and nothing else begins."""
+    one = node()
+    made = idle(one, "prepare", "services")
+    one.stages.begin()
+    assert made["prepare"].has_begun
+    one.deadline = time.monotonic() + 60
+    one.stages.on_stage_done("burn-in")
+    with pytest.raises(Finished):
+        one.stages.on_stage_done("prepare")
+    one.stages.begin()
+    assert not made["services"].has_begun
+
+
+def test_a_node_that_joins_does_not_wait_for_others(node: Callable[..., Node]) -> None:
+    """And no longer measures: the nodes that it would measure with train."""
+    one = node(burn_in=10, is_replacement=True, prepare=[{"name": "data", "run": "true", "where": "all"}])
+    assert [*one.stages.work] == ["prepare"]
+    made = idle(one, *ALL[1:])
+    one.stages.begin()
+    order = []
+    for name in ALL[1:]:
+        order.append([stage for stage in made if made[stage].has_begun])
+        assert not made[name].is_done_here
+        one.stages.count_own_as_all()
+        assert [stage for stage in made if made[stage].has_begun] == order[-1], "it is not done itself"
+        made[name].is_done_here = True
+        one.is_ready = name != "prepare"
+        one.stages.count_own_as_all()
+    assert order == [["prepare"], ["prepare", "services"], [*ALL[1:4]], [*ALL[1:]]]
+    assert one.stages.are_done()
+
+
+def test_a_node_of_the_first_start_measures(node: Callable[..., Node]) -> None:
+    one = node("gpu-2", burn_in=10)
+    assert [*one.stages.work] == ["burn-in"]
+    assert [*node("gpu-2", burn_in=0).stages.work] == []
 
 
 SHOWN = 'for pid in $$ $PPID; do tr "\\0" " " </proc/$pid/cmdline; done >OUT; true hunter2'

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.controller import state
+from slurmray.agent.controller.outcome import Failure
 
 from ..simulation import FOLDER, Cluster
 
@@ -62,8 +63,62 @@ def effects(cluster: Cluster) -> Any:
     return cluster.sent, cluster.log.events, cluster.done, job.progress, job.trainer_code, job.failure, nodes
 
 
+RAY, READY, TRAINING = "starting Ray", "ready", "training"
+# Message -> while the job is: where it comes in a job. A node that replaces a lost one prepares in training.
+ALLOWED = {
+    **dict.fromkeys(["leftover_jobs", "checked"], ("checking",)),
+    **dict.fromkeys(["versions", "reachable_at", "join", "joined", "ready"], (RAY,)),
+    **dict.fromkeys(["stage_done", "prepared"], (RAY, READY, TRAINING)),
+    **dict.fromkeys(["burn_in", "attach", "trainer"], (READY,)),
+    **dict.fromkeys(["exit", "stacks"], (TRAINING,)),
+    **dict.fromkeys(["healthy", "gpus"], ("trained",)),
+}
+
+
 def test_each_message_of_the_table_is_tried() -> None:
-    assert MESSAGES.keys() == state.EXPECTED.keys()
+    assert MESSAGES.keys() == state.EXPECTED.keys() == ALLOWED.keys()
+
+
+def test_the_messages_of_a_job_are_allowed() -> None:
+    for progress in state.JOB:
+        job = at(progress).controller.state
+        refused = {kind for kind in ALLOWED if job.refusal("node1", kind).endswith(f"the job is {progress}")}
+        assert refused == {kind for kind in ALLOWED if progress not in ALLOWED[kind]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "has_effect"),
+    [
+        ("started", {"step": "0"}, True),
+        ("phase", {"phase": "end", "text": "logs are kept"}, True),
+        ("gone", {}, True),
+        ("checked", MESSAGES["checked"], False),
+        ("failed", {"kind": "ray", "message": "the raylet was killed"}, False),
+        ("tether_lost", {}, False),
+        ("prepared", {"name": "data"}, False),
+        ("stop_requested", {}, False),
+    ],
+)
+def test_messages_while_the_step_is_being_ended(kind: str, fields: dict[str, Any], has_effect: bool) -> None:
+    cluster = Cluster()
+    if kind != "started":
+        cluster.receive("node2", "started", step="0")
+    cluster.controller.begin_end()
+    before = repr(effects(cluster))
+    cluster.receive("node2", kind, **fields)
+    assert (repr(effects(cluster)) != before) == has_effect
+    assert not cluster.controller.requests.is_end_requested
+    assert not [line for line in cluster.log.lines if "ignored" in line]
+
+
+def test_a_finding_while_the_step_is_being_ended() -> None:
+    cluster = Cluster()
+    cluster.receive("node2", "started", step="0")
+    cluster.controller.begin_end()
+    row = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
+    cluster.receive("node2", "finding", kind="preflight", **row)
+    cluster.controller.findings.show()
+    assert [fields["node"] for name, fields in cluster.log.events if name == "finding"] == ["node2"]
 
 
 @pytest.mark.attack("messages that no state of the job allows", inputs=len(state.EXPECTED))
@@ -81,14 +136,27 @@ def test_a_message_that_the_job_does_not_expect(progress: str) -> None:
         assert cluster.log.lines.count(line) == 1
 
 
-@pytest.mark.attack("messages that no state of the job allows", inputs=len(state.FROM_HEAD))
+FROM_HEAD = ["versions", "join", "joined", "ready", "attach", "trainer", "exit"]
+
+
+@pytest.mark.attack("messages that no state of the job allows", inputs=len(FROM_HEAD))
 def test_a_message_of_the_head_node_from_a_worker() -> None:
-    for kind in set(state.FROM_HEAD) & set(state.EXPECTED):
+    for kind in FROM_HEAD:
         cluster = at(state.EXPECTED[kind][0])
         before = repr(effects(cluster))
         cluster.receive("node2", kind, **MESSAGES[kind])
         assert repr(effects(cluster)) == before, kind
         assert f"node2: ignored the message {kind}, from a worker node" in cluster.log.lines
+
+
+@pytest.mark.attack("messages that no state of the job allows", inputs=2)
+def test_a_dashboard_and_a_signal_of_a_worker() -> None:
+    """These may come at any time, but from the head node."""
+    cluster = at(state.TRAINING)
+    before = repr(effects(cluster))
+    cluster.receive("node2", "dashboard", address="10.0.0.2", port=8265)
+    cluster.receive("node2", "signal", name="USR1")
+    assert repr(effects(cluster)) == before
 
 
 @pytest.mark.attack("messages that no state of the job allows", inputs=3)
@@ -115,3 +183,98 @@ def test_a_node_that_is_gone_is_not_lost() -> None:
     job.advance(["node1"], "checked")
     assert job.nodes["node1"].progress == state.WAITING
     assert not job.have_all(state.STARTED)
+
+
+@pytest.mark.parametrize("steps", range(len(state.NEXT_OF_NODE) + 1))
+def test_a_node_that_is_left_out_is_counted_once(steps: int) -> None:
+    """Whether it goes on or not. steps: how far it has come."""
+    kinds = [*state.NEXT_OF_NODE]
+    job = state.JobState(["node1", "node2"], state.Requests())
+    for kind in kinds[:steps]:
+        job.advance(["node2"], kind)
+    assert job.leave_out("node2")
+    assert not job.leave_out("node2"), "it is not new"
+    assert job.nodes["node2"].progress == state.NODE[steps], "it comes to nothing by that"
+    for kind in kinds:
+        assert not job.have_all(state.NEXT_OF_NODE[kind])
+        job.advance(["node1", "node2"], kind)
+        assert job.have_all(state.NEXT_OF_NODE[kind])
+        assert job.count(state.NEXT_OF_NODE[kind]) == 2
+    assert [job.count(name) for name in state.ENDS[1:]] == [0, 0, 0]
+    assert job.nodes["node2"].end == state.UP
+
+
+def test_a_spare_node_that_comes_back() -> None:
+    """It was set aside without heartbeats; Ray starts once the others are checked."""
+    cluster = Cluster(nodes=2, spares=1)
+    for node in cluster.nodes:
+        cluster.receive(node, "started", step="0")
+    cluster.lost = {"node3"}
+    assert not cluster.wait(60)
+    assert [fields["node"] for name, fields in cluster.log.events if name == "set_aside"] == ["node3"]
+    cluster.lost = set()
+    assert cluster.types() == []
+    for node in ("node3", "node1", "node2"):
+        assert cluster.types() == []
+        cluster.receive(node, "checked", **MESSAGES["checked"])
+    assert cluster.types() == ["start_ray"]
+
+
+def test_a_node_only_goes_on() -> None:
+    """From one state to the next, and from one end to a later one."""
+    job = state.JobState(["node1"], state.Requests())
+    node = job.nodes["node1"]
+    seen = []
+    for kind in ("joined", "checked", "started", "joined", "started", "checked", "checked", "joined"):
+        job.advance(["node1"], kind)
+        seen.append((node.progress, node.has_been_checked))
+    assert seen == [
+        *[(state.WAITING, False)] * 2,
+        *[(state.STARTED, False)] * 3,
+        *[(state.CHECKED, True)] * 2,
+        (state.IN_RAY, True),
+    ]
+    assert [job.count(name) for name in state.NODE[1:]] == [1, 1, 1]
+    ends = []
+    for kind in ("unfit", "unfit", "gone", "lost"):
+        assert node.is_over == (kind == "lost")
+        job.advance(["node1"], kind)
+        ends.append(node.end)
+    assert ends == [state.UNFIT, state.UNFIT, state.GONE, state.GONE]
+    assert [job.count(name) for name in state.ENDS[1:]] == [1, 0, 1]
+    lost = state.JobState(["node1"], state.Requests())
+    lost.advance(["node1"], "lost")
+    assert lost.nodes["node1"].is_over
+
+
+def test_a_new_job() -> None:
+    """Nothing has happened, nobody has asked for anything."""
+    requests = state.Requests()
+    assert not (requests.is_end_requested or requests.is_grace_over or requests.signals)
+    job = state.JobState(["node1", "node2"], requests)
+    assert (job.head, job.progress, [*job.nodes]) == ("node1", state.CHECKING, ["node1", "node2"])
+    assert not (job.is_ending or job.failure or job.later or job.blamed or job.has_trained)
+    assert job.trainer_code is None
+    for node in job.nodes.values():
+        assert (node.progress, node.end, node.field) == (state.WAITING, state.UP, "")
+        assert not (node.is_healthy or node.is_signalled or node.has_finding or node.has_unknown_gpus)
+        assert not (node.is_lost or node.is_left_out or node.is_over or node.addresses)
+    for name in ("is_time_up", "is_stopping"):
+        asked = state.Requests()
+        setattr(asked, name, True)
+        assert asked.is_end_requested
+    over = state.Requests()
+    over.is_grace_over = True
+    assert not over.is_end_requested, "it only shortens what was requested"
+
+
+@pytest.mark.parametrize("progress", state.JOB)
+def test_whether_the_trainer_has_been_started(progress: str) -> None:
+    assert at(progress).controller.state.has_trained == (progress in (state.TRAINING, state.TRAINED))
+
+
+def test_the_nodes_to_blame_for_the_end_of_a_start() -> None:
+    job = state.JobState(["node1"], state.Requests())
+    job.failure = Failure(["node3", "node2"], "ray", "the raylet was killed")
+    job.later = [Failure(["node5"], "node_lost", "no heartbeat"), Failure([], "stalled", "no output")]
+    assert job.blamed == ["node3", "node2", "node5"]
