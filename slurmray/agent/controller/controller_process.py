@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .notices import Webhook
 
 SLURMCTLD_WAIT = 600.0  # seconds until a restart is tried without an answer of slurmctld
+# Seconds in which it must have answered again. An srun in its first 5 s waits two minutes (22.05.8).
+SLURMCTLD_BEGINS = 10.0
 
 
 def run_controller(text: str, nodes: "List[str]", started: float) -> int:
@@ -107,20 +109,20 @@ def _await_slurmctld(
 
     Without heartbeats a worker that was cut off would end the job meanwhile.
     """
-    clock, is_told = heartbeat.Clock(), False
+    clock, due = heartbeat.Clock(), 0.0
 
     def is_end_requested() -> bool:
         clock.now()  # a ping may take as long as what it takes for a suspension
         return requests.is_end_requested
 
-    ping = ["scontrol", "ping"]
-    while command_runner.run_slurm(ping, 10, is_interrupted=is_end_requested).code:
-        if requests.is_end_requested or clock.now() > SLURMCTLD_WAIT:
+    while clock.now() < SLURMCTLD_WAIT:
+        code = command_runner.run_slurm(["scontrol", "ping"], 10, is_interrupted=is_end_requested).code
+        if is_end_requested() or not (code or clock.now() < due):
             return
-        files.submit(lambda: run_directory.write_heartbeat(run_dir))
-        if not is_told:
+        if code and not due:
             log.write("slurmctld does not answer; the next start waits for it")
-            is_told = True
+        due = clock.now() + SLURMCTLD_BEGINS if code else due
+        files.submit(lambda: run_directory.write_heartbeat(run_dir))
         turns.turn(1.0)
 
 

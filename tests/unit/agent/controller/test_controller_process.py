@@ -594,6 +594,7 @@ def test_the_end_of_a_job_that_waits_for_slurmctld(
     assert code == expected, log
     assert log.splitlines()[-1].endswith(last), log
     assert "the trainer gets" not in log, "none runs"
+    assert "slurmctld does not answer" not in log, "nobody has waited for its answer"
     assert not (tmp_path / "job.json").exists(), "a step was started"
 
 

@@ -185,6 +185,8 @@ class World:
         self.is_slurmctld_up = True
         self.is_ending = False  # Slurm ends the job
         self.late_starts = 0  # after that
+        self.answered = -END  # when slurmctld did, after it had not
+        self.early_starts = 0  # within 6 s of that: srun of 22.05.8 then waits for two minutes
         self.pings: list[bool] = []
         self._data: list[tuple[object, bytes]] = []
         self._readers: dict[object, Callable[[bytes], None]] = {}
@@ -209,7 +211,8 @@ class World:
         """Let the time pass, and hand over what was sent until then."""
         assert self.now < END, "the job hangs:\n" + "\n".join(self.log.lines)
         self.now += seconds
-        self.is_slurmctld_up = self.is_slurmctld_up or self.now > self.back_at
+        if not self.is_slurmctld_up and self.now > self.back_at:
+            self.answer()
         for start in self.starts:
             if self.now >= start.heartbeat_due:
                 start.heartbeat_due = self.now + heartbeat.INTERVAL
@@ -226,6 +229,7 @@ class World:
 
     def start_steps(self, _text: str, job: Any, _parts: object) -> list[Start]:
         self.late_starts += self.is_ending
+        self.early_starts += self.now - self.answered < 6
         fails = "" if self.is_slurmctld_up else NO_SLURMCTLD
         self.starts.append(Start(self, job, self.failing.pop(0) if self.failing else fails))
         return self.starts[-1:]
@@ -241,7 +245,7 @@ class World:
         return Result(0, answers.get(argv[2], ""))
 
     def answer(self) -> None:
-        self.is_slurmctld_up = True
+        self.is_slurmctld_up, self.answered = True, self.now
 
     def find_answers(self, run: job_run.JobRun) -> None:
         if self.is_slurmctld_up:
@@ -459,6 +463,7 @@ def test_an_event_in_a_phase(
     assert len(world.starts) == cell.starts, log
     assert not world.left(), log
     assert not world.late_starts, log
+    assert not world.early_starts, log
 
 
 def test_the_table_has_all_phases_and_events() -> None:
