@@ -65,8 +65,7 @@ class Roster:
         left_out = [node.name for node in controller.nodes.values() if node.is_left_out]
         is_by_trainer = outcome.source == "trainer"
         self.failed = [] if is_by_trainer else [node for node in failed if node not in left_out]
-        is_wanted = is_by_srun or self._is_wanted(controller, outcome)
-        if controller.requests.is_end_requested or not is_wanted:
+        if controller.requests.is_end_requested or not (is_by_srun or self._is_wanted(controller, outcome)):
             return False
         healthy = [node for node in self._healthy if node not in blamed and node not in unhealthy]
         self._is_restart = is_restart = state.has_trained or is_by_srun

@@ -123,8 +123,9 @@ def scancel(restart: Restart) -> None:
 
 
 def time_limit(restart: Restart) -> None:
-    """Without a warning. Slurm looks at it twice a minute."""
-    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 5))
+    """Slurm looks at it twice a minute. Where nothing runs, the warning a minute before is the end."""
+    left = 50 if restart.phase == WAIT else 5
+    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + left))
     restart.fault.inject(["scontrol", "update", f"JobId={restart.fault.job}", f"EndTime={end}"])
 
 
@@ -215,7 +216,7 @@ def test_an_event_in_a_phase_without_containers(restart: Restart, phase: str, ev
 def check(restart: Restart, phase: str, event: Event) -> None:
     event(restart)
     fault = restart.fault
-    if event == time_limit and phase == WAIT:  # nothing has to end when the warning comes
+    if event == time_limit and phase == WAIT:
         job = fault.wait_end("] failed (72 time limit): ", clean_within=100)
         assert (job.state, job.code) == ("FAILED", "72:0"), job.log
         assert restart.steps() == 1
