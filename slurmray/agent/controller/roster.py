@@ -161,10 +161,15 @@ def _has_srun_failed(controller: "Controller", blamed: "List[str]") -> bool:
 
 
 def _find_cause(controller: "Controller", outcome: "Outcome") -> "Tuple[str, str]":
-    """Kind and description of what has ended a start: the same for other nodes, numbers and ids."""
+    """Kind and description of what has ended a start: the same for other nodes, numbers and ids.
+
+    But the loss of one host says nothing about the next one.
+    """
     failure = failure_of(controller.state)
     if not failure:
         return outcome.kind, outcome.text
+    if failure.kind == "node_lost":
+        return failure.kind, " ".join(failure.nodes)
     words = re.split(r"[\s,:;]+", failure.text.partition(". ")[0])  # then comes what to do about it
     named = [word for word in words if not (word in controller.nodes or re.search("[0-9]", word))]
     return failure.kind, " ".join(named)
