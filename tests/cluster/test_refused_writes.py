@@ -128,11 +128,11 @@ def test_a_name_that_is_not_utf_8(cluster: SlurmCluster, folder: Path, share: Pa
     beside = share / "beside"
     beside.mkdir()
     jobs = Jobs(cluster, folder)
-    number = submit(jobs, beside, "--job-name=caf\udce9")
+    number = submit(jobs, beside, "--job-name=job\udce9")
     run = folder / f"slurmray-runs/{number}-0"
     metrics = run / "metrics/slurmray.prom"
     wait_until(metrics.exists, lambda: jobs.log(number))
-    assert 'name="caf?",node="node1"} ' in metrics.read_text()
+    assert 'name="job?",node="node1"} ' in metrics.read_text()
     before = (run / "heartbeat").read_text()
     wait_until(lambda: (run / "heartbeat").read_text() != before, lambda: jobs.log(number), 20)
     cluster.run(["scancel", str(number)])

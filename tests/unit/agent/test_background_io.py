@@ -58,7 +58,7 @@ def test_a_reader_that_is_gone() -> None:
 ERRORS = [
     FileNotFoundError(2, "No such file or directory", "/run/x"),
     OSError(28, "No space left on device"),
-    UnicodeEncodeError("utf-8", "caf\udce9", 3, 4, "surrogates not allowed"),
+    UnicodeEncodeError("utf-8", "job\udce9", 3, 4, "surrogates not allowed"),
     KeyError("uuid"),
     RuntimeError("can't start new thread"),
     RecursionError(),
@@ -97,7 +97,7 @@ def test_each_type_in_each_thread_is_said(lines: list[str]) -> None:
 
 
 @pytest.mark.attack("texts of errors in threads")
-@pytest.mark.parametrize("text", ["a\nb\r[slurmray 0.0 s] done", "\x1b]0;x\x07", "caf\udce9", "x" * 10**6])
+@pytest.mark.parametrize("text", ["a\nb\r[slurmray 0.0 s] done", "\x1b]0;x\x07", "job\udce9", "x" * 10**6])
 def test_an_error_is_one_clean_line(text: str, lines: list[str]) -> None:
     def fail() -> None:
         raise ValueError(text)
@@ -125,7 +125,7 @@ def test_an_error_in_what_writes_the_errors(error: Exception, monkeypatch: pytes
 
 
 def test_before_there_is_a_log(capfd: pytest.CaptureFixture[str]) -> None:
-    call("a notice", lambda: int("caf\udce9"), HANG)  # type: ignore[arg-type]
+    call("a notice", lambda: int("job\udce9"), HANG)  # type: ignore[arg-type]
     line = capfd.readouterr().err
     assert line.startswith("slurmray: error in the thread for a notice: ValueError: ")
     assert line.count("\n") == 1

@@ -146,7 +146,7 @@ def test_more_than_is_kept(tmp_path: Path) -> None:
         (b"whole\n", b"whole\n"),
         (b"no newline", b"no newline\n"),
         (b" 45%|####\r 46%|####", b" 45%|####\r 46%|####\n"),
-        (b"caf\xe9", b"caf\xe9\n"),
+        (b"job\xe9", b"job\xe9\n"),
     ],
 )
 def test_a_line_begins_after_the_one_of_another_program(before: bytes, after: bytes, tmp_path: Path) -> None:

@@ -672,11 +672,11 @@ def test_writes_after_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(background_io.errors, "_known", set())
 
     def write_metrics(*_: object) -> None:
-        raise UnicodeEncodeError("utf-8", "caf\udce9", 3, 4, "surrogates not allowed")
+        raise UnicodeEncodeError("utf-8", "job\udce9", 3, 4, "surrogates not allowed")
 
     monkeypatch.setattr(run_directory, "write_metrics", write_metrics)
     files = CallQueue("the run directory")
-    run = make_run(files, id="7", name="caf\udce9", run_dir=str(tmp_path))
+    run = make_run(files, id="7", name="job\udce9", run_dir=str(tmp_path))
     for _ in range(2):
         run.write_usage({"node1": {"gpu": 97}})
     run.write_heartbeat_file()
