@@ -150,7 +150,7 @@ class Restart(Model):
     max: Integer = Field(default=3, ge=1)
     """Maximum number of restarts in an allocation. SLURMRAY_RESTART counts them."""
     window: Integer = Field(default=600, ge=0)
-    """Seconds after a restart in which the same failure ends the job. The loss of another host does not count."""
+    """Seconds after a restart in which the same failure ends the job. Not the loss of another host."""
     exit_codes: list[Annotated[Integer, Field(ge=1, le=255)]] = Field(default=[])
     """Exit codes with which the trainer requests a restart."""
     grace: Integer = Field(default=5, ge=0)
