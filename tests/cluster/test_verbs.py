@@ -637,7 +637,7 @@ def test_names_and_comments_that_look_like_records(jobs: Jobs) -> None:
 
 @pytest.mark.full
 def test_a_requeue_of_a_job_with_the_name_of_another(jobs: Jobs) -> None:
-    """The agent reads restarts and partition of its own job, and asks for no other one. Slurm waits 2 minutes."""
+    """The agent reads restarts and partition of its own job. Slurm waits 2 minutes before it starts again."""
     text = "#!/bin/sh\nexec sleep 600\n"
     other = jobs.cluster.sbatch("", "root", ["-n1", "--mem=10M", "--array=3"], text=text, folder=jobs.folder)
     name = f"x ArrayTaskId=3 ArrayJobId={other} Requeue=1 Restarts=7 Partition=x MinMemoryCPU=1M"
