@@ -667,16 +667,15 @@ def test_names_and_comments_that_look_like_records(jobs: Jobs) -> None:
     wait_until(lambda: not jobs.cluster.run(["squeue", "--noheader", both]).stdout, str)
 
 
+@pytest.mark.full
 def test_a_requeue_of_a_job_with_the_name_of_another(jobs: Jobs) -> None:
-    """The agent reads restarts and partition of its own job, and asks for no other one."""
+    """The agent reads restarts and partition of its own job. Slurm waits 2 minutes before it starts again."""
     text = "#!/bin/sh\nexec sleep 600\n"
     other = jobs.cluster.sbatch("", "root", ["-n1", "--mem=10M", "--array=3"], text=text, folder=jobs.folder)
     name = f"x ArrayTaskId=3 ArrayJobId={other} Requeue=1 Restarts=7 Partition=x MinMemoryCPU=1M"
     spec = "slurm: {nodes: 1, cpus_per_task: 1, mem: 1G}\nrequeue: {exit_code: 75}\n"
     run = "if mkdir again; then exit 75; fi; exit 3"
     number = jobs.submit(spec, ["bash", "-c", run], [f"--job-name={name}", f"--comment={name}"])
-    wait_until(lambda: jobs.cluster.job(number).get("Restarts") == "1", lambda: jobs.log(number))
-    jobs.cluster.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
     assert jobs.cluster.wait(number, HANG) == ("FAILED", "3:0"), jobs.log(number)
     assert (jobs.folder / f"slurmray-runs/{number}-1/events.jsonl").exists()
     assert [task.state for task in Job(other).tasks()] == ["RUNNING"]
