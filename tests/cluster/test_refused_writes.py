@@ -100,6 +100,9 @@ def test_a_log_and_a_run_directory_that_refuse_writes(
     """Neither the trainer nor the controller loses a line, and the job goes on."""
     jobs, beside = Jobs(cluster, folder), refusal.parent
     number = submit(jobs, beside)
+    node_log = folder / f"slurmray-runs/{number}-0/logs/node1.log"
+    # Then `ray start` has written its last line: it ends if it cannot.
+    wait_until(lambda: "block forever" in node_log.read_text(), node_log.read_text, 60)
     for code in (errno.ESTALE, errno.EDQUOT):
         refusal.write_text(str(code))
         before = jobs.log(number)

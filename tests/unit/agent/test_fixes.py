@@ -69,7 +69,7 @@ def test_a_runtime_that_does_not_work(why: str, expected: str) -> None:
             "Error: toomanyrequests: You have reached your pull rate limit",
             "log in to the registry on node1, or load",
         ),
-        ("Error: writing blob: write /x: no space left on device", "free space on node1 where podman keeps"),
+        ("Error: writing blob: write /x: no space left on device", "free space where podman on node1 keeps"),
         (
             "Error: insufficient UIDs or GIDs available in user namespace (requested 0:42 for /etc/shadow): "
             'Check /etc/subuid if configured and run "podman system migrate": lchown /etc/shadow: invalid argument',

@@ -26,8 +26,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     texts = {
         "sbatch": "echo sbatch: Job 5 to start at 2026-01-01T00:00:00 >&2; cat >/dev/null",
         "scontrol": f"""[ "$1 $2" = "show job" ] || exit 1
-            case "$3" in 40) echo JobState=FAILED ExitCode=1:0;; *) echo JobState=RUNNING ExitCode=0:0;; esac
-            echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log""",
+            echo "JobId=$3 JobName=a"
+            case "$3" in
+            40) echo "   JobState=FAILED ExitCode=1:0" ;;
+            *) echo "   JobState=RUNNING ExitCode=0:0" ;;
+            esac
+            echo "   WorkDir={tmp_path}"
+            echo "   StdOut={tmp_path}/log\"""",
         "squeue": 'case "$*" in *=42*) echo "12345 bob";; *) echo "$(id -u) me";; esac',
         "scancel": f'echo "$@" >>{tmp_path}/cancelled',
     }
@@ -87,7 +92,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_more_mistakes_than_lines(capsys: pytest.CaptureFixture[str], current_folder: Path) -> None:
-    (current_folder / "job.yaml").write_text("".join(f"wrong_{number}: x\n" for number in range(30)))
+    (current_folder / "job.yaml").write_text("env:\n" + "".join(f"  {number}A: x\n" for number in range(30)))
     assert len(printed(["check", "job.yaml"], capsys, ExitCode.USAGE)[0]["mistakes"]) == 30
 
 

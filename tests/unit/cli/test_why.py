@@ -400,7 +400,7 @@ WORKER_LOST = {"exit_code": 71, "source": "slurmray", "kind": "node_lost", "node
 # Of `srun sleep` on two nodes.
 RECORDS = Path(__file__).parents[1] / "slurm/records"
 VERSIONS = ["22.05", "24.11", "26.05"]
-NODE_FAIL = "JobState=NODE_FAIL ExitCode=71:0\nEndTime=4102444800\nCommand=/x.sh"
+NODE_FAIL = "JobState=NODE_FAIL ExitCode=71:0\nStartTime=1 EndTime=4102444800\nCommand=/x.sh"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

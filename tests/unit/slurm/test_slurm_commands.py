@@ -94,9 +94,9 @@ def test_what_sbatch_answers(answer: str, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", str(tmp_path))
     expected = ANSWERS[answer]
     if expected:
-        assert slurm_commands.sbatch() == (*expected, "note")
+        assert slurm_commands.sbatch() == (*expected, "note", 0)
         monkeypatch.setenv("CODE", "3")
-        assert slurm_commands.sbatch()[0] == 12, "with --wait, the code is the job's"
+        assert slurm_commands.sbatch() == (*expected, "note", 3), "with --wait, the code is the job's"
     else:
         text = (
             r"^sbatch: the job is submitted, but its number is unknown, as sbatch answered '.*note': `squeue"

@@ -502,7 +502,7 @@ def test_a_setup_that_exits(nodes: list[NodeProcess], tmp_path: Path, field: str
 def test_a_setup_that_stops_at_an_error(nodes: list[NodeProcess], tmp_path: Path, field: str) -> None:
     node = start(nodes, tmp_path, **{field: "set -e\necho no card\n(exit 3)\necho not reached\n"})
     node.send_job()
-    assert node.wait_for("failed")["message"] == f"{field} exited with 3: no card"
+    assert node.wait_for("failed")["message"].startswith(f"{field} exited with 3: no card. Correct it; ")
 
 
 def test_heartbeats_while_setup_takes_long(nodes: list[NodeProcess], tmp_path: Path) -> None:
