@@ -128,7 +128,7 @@ def is_missing(error: OSError, name: str, folders: str) -> bool:
 
     With a folder in PATH that the user may not enter, execvp(3) says EACCES for it.
     """
-    places = [os.path.join(folder, name) for folder in folders.split(os.pathsep)]
+    places = [name] if "/" in name else [os.path.join(folder, name) for folder in folders.split(os.pathsep)]
     return isinstance(error, FileNotFoundError) or not any(map(os.path.exists, places))
 
 

@@ -90,13 +90,14 @@ def versions(ray: str) -> str:
 
 def low_limits(runtime: str, users: str = "/proc/self/uid_map") -> "Iterator[Row]":
     """Findings about limits that are too low for large trainers. runtime: its name."""
-    with open(users) as file:
-        is_of_root = file.read().split() == ALL_USERS
 
     def fix(limit: str) -> str:
         # A daemon of root may raise it. Podman has only the rights of who starts it, and the container would
         # fail: "setrlimit `RLIMIT_NOFILE`: Operation not permitted".
-        can_raise = runtime == "docker" and is_of_root
+        can_raise = False
+        if runtime == "docker":
+            with open(users) as file:
+                can_raise = file.read().split() == ALL_USERS
         return "raise it there" + (", or container.ulimits: [%s]" % limit if can_raise else "")
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -111,7 +112,11 @@ def little_shared_memory(context: "NodeContext", path: str = "/dev/shm") -> "Ite
     """A finding where little is free for Ray's object store. Here, as most containers have their own."""
     if context.settings["container"]["shm_size"]:
         return
-    disk = os.statvfs(path)
+    try:
+        disk = os.statvfs(path)
+    except OSError as error:
+        yield path, str(error.strerror), "a tmpfs, for Ray's object store", "mount one"
+        return
     size, free = (blocks * disk.f_frsize // MIB for blocks in (disk.f_blocks, disk.f_bavail))
     wanted = max(SHARED_MEMORY, size // 10)
     if free < wanted:

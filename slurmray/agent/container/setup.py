@@ -27,7 +27,8 @@ ENVIRONMENT = "setup-environment"  # file in the job's folder: that of the comma
 # so that the commands have none. $1.over appears when tee has written everything. It is awaited for two
 # seconds only: a daemon of the commands may have the pipe.
 SCRIPT = """rm -f "$1.over"
-bash -e -c "trap 'env -0 >$2' EXIT; . $0; env -0 >$2" "$0" > >(tee "$1"; : >"$1.over") 2>&1; code=$?
+bash -e -c "trap 'env -0 >$2' EXIT; . $0
+case \\$? in 0) env -0 >$2 ;; *) exit ;; esac" "$0" > >(tee "$1"; : >"$1.over") 2>&1; code=$?
 for _ in {1..20}; do [[ ! -e $1.over ]] || break; sleep 0.1; done
 exit "$code\""""
 BASHS_OWN = ("_", "OLDPWD", "PWD", "SHLVL")  # variables that bash sets

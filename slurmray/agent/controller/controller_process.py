@@ -82,6 +82,7 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     is_stopping = requests.is_stopping  # then Slurm kills this process soon, and the record comes first
     if webhook and not is_stopping:
         webhook.finish(end)  # before the log's last line: it may write one
+    background_io.errors.write = lambda _: None  # the end is the log's last line
     log.event("end", **end)
     files.finish(job_log.FLUSH_SECONDS)
     log.finish()

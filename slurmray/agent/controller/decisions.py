@@ -683,7 +683,7 @@ class Controller:
         if is_cut_off and host not in lost and all(node.is_over or node.name in lost for node in others):
             text = "no heartbeat from any other node, and slurmctld does not answer. Has it lost its network?"
             if not self.state.failure:
-                self.state.failure = Failure([host], "node_lost", text)
+                self._record_failure(Failure([host], "node_lost", text))
         for node in lost:
             self.nodes[node].is_lost = True
             self.monitor.forget(node)

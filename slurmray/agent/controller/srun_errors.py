@@ -18,7 +18,8 @@ LOSSES = (
         True,
     ),
     (
-        r"srun: error: Task launch for \S+ failed on node (?P<name>\S+): ",
+        # Revoked: the job was cancelled meanwhile (_rpc_launch_tasks() of slurmd).
+        r"srun: error: Task launch for \S+ failed on node (?P<name>\S+): (?!Job credential revoked)",
         "Slurm could not start its task. Has it lost power or its network?",
         True,
     ),

@@ -146,3 +146,12 @@ def test_what_goes_to_the_log(capfd: pytest.CaptureFixture[str], is_logged: bool
 def test_slurm_s_commands_get_no_options_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQUEUE_STATES", "PD")
     assert "SQUEUE_STATES" not in command_runner.run_slurm(["env"], HANG).out
+
+
+def test_a_relative_program_that_is_not_executable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not looked for in PATH."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.sh").touch(0o644)
+    env = {"PATH": "/usr/bin:/bin"}
+    assert command_runner.run(["./train.sh"], env, 20).why == "cannot execute ./train.sh: Permission denied"
+    assert command_runner.run(["./none.sh"], env, 20).why == "./none.sh: not found"

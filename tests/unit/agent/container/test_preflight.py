@@ -6,6 +6,7 @@ import importlib
 import os
 import resource
 import site
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.container import node_context, preflight
+from slurmray.agent.container import node_context, preflight, setup
 from slurmray.agent.container.ray import command
 from slurmray.agent.job_errors import JobError, Unfit
 from slurmray.agent.wire import codec
@@ -190,3 +191,27 @@ def test_search_path_of_an_isolated_process(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(sys, "flags", SimpleNamespace(isolated=0))
     preflight.restore_search_path()
     assert sys.path == PATHS
+
+
+def test_a_host_without_user_namespaces_or_shared_memory(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none")
+    assert all("container.ulimits" not in row[3] for row in preflight.low_limits("podman", missing))
+    ((_, found, _, fix),) = preflight.little_shared_memory(new_context(), missing)
+    assert (found, fix) == ("No such file or directory", "mount one")
+
+
+@pytest.mark.parametrize(
+    ("commands", "code"),
+    [
+        ("set +e\nfalse\n", 1),
+        ("set +e\nno-such-program", 127),
+        ("set +e\nfalse\ntrue", 0),
+        ("trap : EXIT", 0),
+    ],
+)
+def test_the_last_command_of_a_setup_counts_without_errexit(tmp_path: Path, commands: str, code: int) -> None:
+    files = [str(tmp_path / name) for name in ("commands", "output", "environment")]
+    Path(files[0]).write_text(commands)
+    done = subprocess.run(["bash", "-c", setup.SCRIPT, *files], check=False, timeout=60)
+    assert done.returncode == code
+    assert code or Path(files[2]).exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -253,3 +255,41 @@ def test_a_trainer_that_has_succeeded_needs_no_nodes() -> None:
     cluster.controller.requests.is_stopping = True
     cluster.controller.on_srun_error(NODE_FAILURE, cluster.nodes)
     assert (cluster.end().code, cluster.end().source) == (0, "trainer")
+
+
+def test_a_job_that_is_cut_off_after_scancel() -> None:
+    """The loss is no reason for the end."""
+    cluster = Cluster(2)
+    cluster.job["grace"] = 100
+    cluster.train()
+    cluster.controller.requests.is_stopping = True
+    cluster.wait(1)
+    cluster.lost.add("node2")
+    cluster.answering.clear()
+    cluster.wait(60)
+    assert cluster.end().code == 143
+
+
+def test_scancel_while_srun_starts_tasks() -> None:
+    """slurmd then refuses the task, before SIGTERM comes."""
+    cluster = Cluster(2)
+    line = "srun: error: Task launch for StepId=9.0 failed on node node2: Job credential revoked"
+    cluster.controller.on_srun_error(line, cluster.nodes)
+    cluster.controller.on_step_over(cluster.nodes, cluster.now)
+    cluster.controller.tick(cluster.now)
+    cluster.controller.requests.is_stopping = True
+    assert cluster.end().code == 143
+
+
+def test_the_last_line_where_the_run_directory_is_removed(tmp_path: Path) -> None:
+    job = Job(tmp_path, "waits", stop={"grace": 60})
+    srun = tmp_path / "bin/srun"
+    text = srun.read_text().replace("sys.argv[-1]", repr("stop"))
+    srun.write_text(text.replace('job["run_dir"] + "/../../temp', 'folder + "/temp'))
+    job.wait_for("waits")
+    job.wait_for_event("trainer")
+    shutil.rmtree(tmp_path / "slurmray-runs/7-0")
+    job.process.send_signal(signal.SIGTERM)
+    code, log = job.wait()
+    assert code == 5
+    assert log.splitlines()[-1].endswith("] done: trainer exited with 5"), log
