@@ -79,8 +79,9 @@ def submit(
     from slurmray.cli.terminal import print_json, show
     from slurmray.slurm import slurm_commands
 
-    if is_followed and is_json:
-        raise UsageError("slurmray submit: --follow prints the job's log, so leave --json out")
+    if is_json and (is_followed or dry_run or test_only):
+        other = "--follow" if is_followed else "--dry-run" if dry_run else "--test-only"
+        raise UsageError(f"slurmray submit: {other} prints a text, so leave --json out")
     rendered = render_job(job, given(settings, flags), trainer)
     if is_followed and rendered.spec.sweep:
         raise UsageError("--follow: each task of a sweep has its own log; leave it out")

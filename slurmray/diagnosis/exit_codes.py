@@ -26,7 +26,7 @@ EXIT_CODES: dict[int, Explanation] = {
         "variable to export before sbatch.",
     ),
     ExitCode.PREFLIGHT: Explanation(
-        "a node lacks something: runtime, GPUs, address, mount, temp folder, without an image Python or Ray; or `setup` failed",
+        "a node lacks something: runtime, GPUs, address, mount, temp folder; without an image, Python or Ray; or `setup` failed",
         "A check on a node failed before Ray was started there, or `setup` did.",
         "The log names the node, what is wrong and what to do about it. If only that node is affected, "
         "exclude it: sbatch --exclude=NODE generated.sh.",

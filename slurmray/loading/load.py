@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import sys
 from collections import Counter
@@ -239,10 +240,10 @@ def _include(name: str, folder: Path, is_fast: bool, counted: _Files, above: tup
     """Read a job spec that one in `folder` includes. SpecError, without a place if it cannot be read."""
     try:
         path = folder / Path(check_path(check_line(name))).expanduser()
-        is_own, is_file = path.resolve() in above, path.is_file()
+        is_own, is_file = Path(os.path.realpath(path)) in above, path.is_file()
     except ValueError as error:
         raise SpecError([Problem("", f"include: {shown(name)}: {error}")]) from None
-    except RuntimeError:
+    except RuntimeError:  # without a home folder
         raise SpecError([Problem("", f"include: {name}: no such home folder here")]) from None
     except OSError as error:
         raise SpecError([Problem("", f"include: {path}: cannot be read: {error.strerror}")]) from None

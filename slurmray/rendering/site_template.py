@@ -37,7 +37,7 @@ _FORMS: dict[type[nodes.Node], Callable[[Any], bool]] = {
     **dict.fromkeys((nodes.If, nodes.CondExpr, nodes.Name, nodes.Const), lambda _: True),
     **dict.fromkeys((nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not), lambda _: True),
     **dict.fromkeys((nodes.List, nodes.Tuple), _has_constants),
-    nodes.Extends: lambda node: _is_const(node.template),
+    nodes.Extends: lambda node: _is_const(node.template, str),
     nodes.Filter: lambda node: node.name == "verbatim",
     nodes.Getitem: lambda node: _is_const(node.arg, int),
     nodes.Assign: lambda node: isinstance(node.target, nodes.Name),
@@ -61,9 +61,9 @@ def load(template: Path, environment: Environment, values: Values) -> Template:
                 f"{template}: is larger than {MAX_BYTES >> 10} KB; put commands into other files"
             )
         tree = environment.parse(yaml_source.decode(str(template), raw))
-        longest = max(map(str, values.values()), key=len)
-        names = (name for node in tree.find_all(nodes.Assign) for name in node.find_all(nodes.Name))
-        assigned = {name.name: longest for name in names if name.ctx == "store"}
+        if not isinstance(next(tree.iter_child_nodes(), None), nodes.Extends):
+            raise UsageError(f'{template}: its first line must be {{% extends "job.sbatch.j2" %}}')
+        assigned = _find_assigned(tree, values)
         if (work := _measure(tree, {**values, **assigned}, assigned, MAX_DEPTH)) <= MAX_WORK:
             return environment.from_string(tree)
     except OSError as error:
@@ -79,6 +79,17 @@ def load(template: Path, environment: Environment, values: Values) -> Template:
     raise UsageError(f"{template}: would handle {work >> 20} MB of text; use fewer loops and values")
 
 
+def _find_assigned(tree: nodes.Template, values: Values) -> dict[str, str]:
+    """Return the names that a template sets, each with a text as long as any that it can get."""
+    has_calls = any(tree.find_all(nodes.Call))  # of blocks, which may have all values
+    used = {node.name for node in tree.find_all(nodes.Name)}
+    texts = [str(value) for name, value in values.items() if has_calls or name in used]
+    constants = [repr(node) for node in tree.find_all((nodes.Const, nodes.List, nodes.Tuple))]
+    longest = max([*texts, *constants], key=len, default="")
+    names = (name for node in tree.find_all(nodes.Assign) for name in node.find_all(nodes.Name))
+    return {name.name: longest for name in names if name.ctx == "store"}
+
+
 def _measure(node: nodes.Node, values: Values, assigned: Values, depth: int) -> int:
     """Return the work of an element. TemplateSyntaxError for one that a template cannot have.
 
@@ -86,7 +97,9 @@ def _measure(node: nodes.Node, values: Values, assigned: Values, depth: int) -> 
     """
     passes, size = 1, 0
     if wrong := _find_mistake(node, values) if depth else "nested too deeply":
-        raise TemplateSyntaxError(wrong, node.lineno)
+        # Jinja gives some elements no line: those of autoescape.
+        line = next(part.lineno for part in (node, *node.find_all(nodes.Node)) if part.lineno)
+        raise TemplateSyntaxError(wrong, line)
     if isinstance(node, nodes.Call):  # a block of ours has less than all values and the story
         return _ELEMENT + 2 * sum(len(str(value)) for value in values.values())
     if isinstance(node, nodes.TemplateData):

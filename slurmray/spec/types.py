@@ -26,7 +26,7 @@ MAX_INTEGER = 100_000_000  # of any field; as seconds three years
 # Control characters, unusual blanks, bidirectional marks, line separators, lone surrogates: people would not
 # see them, or other text than there is. Not str.isprintable, which depends on the version of Python.
 INVISIBLE = re.compile(
-    "[\x00-\x1f\x7f-\xa0\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff"
+    "[\x00-\x1f\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\ud800-\udfff\ufeff\ufff9-\uffff"
     "\U000e0000-\U000e0fff]"
 )
 

@@ -102,7 +102,7 @@ MESSAGES: tuple[Message, ...] = (
         r"|container-init binary not found on the host",
         "The node lacks a program that the container runtime calls; the line names it.",
         "Install it on that node (newuidmap is in uidmap or shadow-utils, those of NVIDIA in nvidia-container-toolkit), "
-        "remove --init from container.args if it is catatonit, which the job's container does without, or leave the node out: sbatch --exclude=NODE generated.sh.",
+        "if it is catatonit, remove --init from container.args: the job needs none. Or leave the node out: sbatch --exclude=NODE generated.sh.",
         "node",
     ),
     Message(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from slurmray import history
 from slurmray.cli import mcp_server
 from slurmray.cli.terminal import bounded
 from tests.mcp_client import RawClient, fields, with_client, with_server
+from tests.processes import is_running
 
 from ..test_events import event_line
 from .command_line import ROOT, echo_record, main, run
@@ -461,6 +463,8 @@ def test_an_argument_is_no_option(folder: Path) -> None:
     async def body(client: Client) -> None:
         calls: Any = (
             ("check", {"path": "--help"}),
+            ("check", {"path": "-"}),
+            ("check", {"path": "./-"}),
             ("submit", {"path": "--dry-run"}),
             ("init", {"example": "--help"}),
             ("status", {"id": "--help"}),
@@ -510,6 +514,22 @@ def test_a_call_has_a_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     with_server(body)
     stat = Path(f"/proc/{(folder / 'started').read_text().strip()}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_server_leaves_no_command(folder: Path, end: signal.Signals) -> None:
+    stand_in(folder, "scontrol", f"echo $$ >{folder}/started; exec sleep 600")
+    server = RawClient()
+    server.call(1, "status", id=41)
+    started = folder / "started"
+    until = time.monotonic() + 120
+    while not (started.exists() and started.read_text().endswith("\n")):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    server.process.send_signal(end)
+    while is_running(int(started.read_text())):
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 @pytest.mark.usefixtures("folder")

@@ -224,3 +224,10 @@ def test_a_sweep_whose_end_sbatch_waits_for(
     (folder / "squeue").write_text(f'#!/bin/sh\ncase "$*" in *%U*) echo $(id -u) me;; *) {rows};; esac\n')
     sweep = ["--set=slurm.wait=true", "--set=sweep={lr: [1, 2]}"]
     assert main(["submit", "--nodes=1", *sweep, "--", "true"], capsys)[0] == expected
+
+
+@pytest.mark.parametrize("option", ["--follow", "--dry-run", "--test-only"])
+def test_options_that_print_a_text_take_no_json(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    message = f"slurmray submit: {option} prints a "
+    code, out, err = main(["submit", "--nodes", "2", option, "--json"], capsys)
+    assert (code, out, err.startswith(message)) == (2, "", True)

@@ -411,6 +411,7 @@ def test_mistakes_in_included_job_specs() -> None:
         ("[ok.yaml, no.yaml]", "job.yaml:1:20: include: no.yaml is not a file; correct the path"),
         ("job.yaml", "job.yaml:1:10: include: job.yaml includes itself; leave it out"),
         ("circle.yaml", "circle.yaml:1:10: include: job.yaml includes itself; leave it out"),
+        ("loop.yaml", "job.yaml:1:10: include: loop.yaml is not a file; correct the path"),
         ("{a: b}", "job.yaml:1:10: include: expected a path, or a list of paths"),
         ("~nosuchuser/x", "job.yaml:1:10: include: ~nosuchuser/x: no such home folder here"),
         ("list.yaml", "list.yaml: expected `name: value` lines, e.g. `name: my-job`"),
@@ -421,6 +422,7 @@ def test_what_cannot_be_included(include: str, expected: str) -> None:
     write(
         {"ok.yaml": "", "circle.yaml": "include: job.yaml\n", "list.yaml": "[a]\n", "wrong.yaml": "run: [a\n"}
     )
+    Path("loop.yaml").symlink_to("loop.yaml")
     (line,) = mistakes(f"include: {include}\n")
     assert line.startswith(expected)
 

@@ -43,6 +43,7 @@ MISUSED = {
     "{% for x in [settings] %}{% endfor %}": "for is not for templates",
     "{% for x in nothing %}{% endfor %}": "'nothing' is undefined",
     "{{ nothing }}": "'nothing' is undefined",
+    "{% autoescape true %}{% endautoescape %}": "scope is not for templates",
     "{{ directives[2] }}": "has no element 2",
     "{{ 1 < 'x' }}": "not supported between instances of 'int' and 'str'",
     "{{ '\\0' }}": "NUL",
@@ -96,6 +97,8 @@ def test_no_other_file_is_read(tmp_path: Path) -> None:
         render('{% extends "report.html.j2" %}', tmp_path)  # of ours, but for other values
     with pytest.raises(UsageError, match=r"site\.j2:1: extends is not for templates"):
         render("{% extends settings %}", tmp_path)
+    with pytest.raises(UsageError, match=r"site\.j2:1: extends is not for templates"):
+        render("{% extends 5 %}", tmp_path)
 
 
 @pytest.mark.attack("a site's template that is no text", inputs=3)
@@ -142,8 +145,16 @@ def test_what_a_template_may_have(text: str, lines: list[str], tmp_path: Path) -
 
 def test_text_before_extends_is_refused(tmp_path: Path) -> None:
     """sbatch refuses a script whose first line is not #!."""
-    with pytest.raises(UsageError, match="its first line must be"):
-        render(f"echo\n{BEGIN}", tmp_path)
+    for text in ("echo\n", "#!/bin/sh\necho\n"):
+        with pytest.raises(UsageError, match="its first line must be"):
+            render(text + BEGIN, tmp_path)
+
+
+def test_what_is_set_is_as_long_as_it_can_be(tmp_path: Path) -> None:
+    assert prologue("{% set names = ['a', 'b'] %}{% for x in names %}{{ x }}{% endfor %}", tmp_path) == ["ab"]
+    assert prologue("{% set x = 'a' %}" + "{{ x }}" * 1000, tmp_path) == ["a" * 1000]
+    with pytest.raises(UsageError, match="would handle"):
+        prologue("{% set x = agent %}{% for y in x %}{{ y }}{% endfor %}", tmp_path)
 
 
 def test_the_limits_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
