@@ -17,7 +17,7 @@ signals() {
 			cat >job.sh <<-'JOB'
 				#!/bin/bash
 				watch_signals() {
-					for signal in TERM USR1; do trap "echo \$(date +%s) $1 $signal >>/tmp/seen" "$signal"; done
+					for signal in TERM USR1; do trap "echo \$EPOCHSECONDS $1 $signal >>/tmp/seen" "$signal"; done
 					for _ in {1..200}; do sleep 0.3; done
 				}
 				export -f watch_signals
