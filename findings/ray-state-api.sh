@@ -10,7 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 make_venv 'ray[default]==2.60.0'
 
 seen=$(
-	python - <<-'END' 2>/dev/null
+	RAY_SCHEDULER_EVENTS=0 python - <<-'END' 2>/dev/null
 		import subprocess, sys
 		import ray
 		from ray.util import placement_group, placement_group_table
