@@ -147,7 +147,7 @@ async def _run(
 ) -> tuple[int, str, str]:
     """Run a command; return its exit code, output and messages. If this is cancelled, the command ends.
 
-    text: its standard input. rehearsal: is told the last line, and messages are part of the output.
+    text: its standard input. rehearsal: gets the last line as progress, and messages are part of the output.
     """
     # SIGTERM is Ctrl-C for a rehearsal, which gets it also if this process dies.
     argv = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []

@@ -148,7 +148,7 @@ def test_cancel(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
         {"id": 41, "task": None, "is_cancelled": True, "states": ["RUNNING"]},
     ]
     assert (folder / "cancelled").read_text() == "41\n"
-    # What was done before an error is told.
+    # The output says what was done before an error.
     code, out, err = main(["cancel", "41", "42", "--json"], capsys)
     assert (code, err) == (2, "job 42 is bob's, not yours\n")
     assert json.loads(out)["id"] == 41
