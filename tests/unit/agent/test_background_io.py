@@ -124,7 +124,8 @@ def test_an_error_in_what_writes_the_errors(error: Exception, monkeypatch: pytes
     assert done == [1]
 
 
-def test_before_there_is_a_log(capfd: pytest.CaptureFixture[str]) -> None:
+def test_before_there_is_a_log(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background_io, "errors", Errors())
     call("a notice", lambda: int("job\udce9"), HANG)  # type: ignore[arg-type]
     line = capfd.readouterr().err
     assert line.startswith("slurmray: error in the thread for a notice: ValueError: ")
