@@ -42,9 +42,14 @@ SCONTROL = """#!/bin/bash
 if [[ $1 == ping ]]; then
 	[[ ! -e {0}/phase-wait ]] || touch {0}/here
 	[[ ! -e {0}/is-down ]] || exit 1
-	[[ ! -e {0}/is-up ]] || {{ rm {0}/is-up; exit 0; }}
+	[[ ! -e {0}/is-up ]] || exit 0
 fi
 exec /usr/bin/scontrol "$@"
+"""
+# slurmctld seems to be up until the next start: it must have answered for some seconds before.
+SRUN = """#!/bin/bash
+rm -f {0}/is-up
+exec /usr/bin/srun "$@"
 """
 SITE = """{{% extends "job.sbatch.j2" %}}
 {{% block site_prologue %}}
@@ -71,8 +76,9 @@ class Restart:
 
     def _start_job(self) -> None:
         (self.folder / "bin").mkdir()
-        (self.folder / "bin/scontrol").write_text(SCONTROL.format(self.folder))
-        (self.folder / "bin/scontrol").chmod(0o755)
+        for name, text in (("scontrol", SCONTROL), ("srun", SRUN)):
+            (self.folder / "bin" / name).write_text(text.format(self.folder))
+            (self.folder / "bin" / name).chmod(0o755)
         (self.folder / "site.sbatch.j2").write_text(SITE.format(self.folder))
         setup = HOOK.format(CONTAINERS) + ON_WORKERS.format(HOOK.format(RAY))
         self.fault.start_trainer(
