@@ -42,13 +42,13 @@ SCONTROL = """#!/bin/bash
 if [[ $1 == ping ]]; then
 	[[ ! -e {0}/phase-wait ]] || touch {0}/here
 	[[ ! -e {0}/is-down ]] || exit 1
-	[[ ! -e {0}/is-up ]] || exit 0
+	[[ ! -e {0}/is-up || -e {0}/is-tried ]] || exit 0
 fi
 exec /usr/bin/scontrol "$@"
 """
 # slurmctld seems to be up until the next start: it must have answered for some seconds before.
 SRUN = """#!/bin/bash
-rm -f {0}/is-up
+[[ ! -e {0}/is-up ]] || touch {0}/is-tried
 exec /usr/bin/srun "$@"
 """
 SITE = """{{% extends "job.sbatch.j2" %}}
