@@ -459,7 +459,7 @@ def test_another_end_that_is_not_recorded_is_no_loss_of_the_head_node(
 
 @pytest.mark.parametrize("has_events", [True, False])
 def test_while_slurm_waits_for_a_lost_node(case: Case, has_events: bool) -> None:
-    """For up to SlurmdTimeout. The job has ended when its own last line says so."""
+    """For up to SlurmdTimeout. The last line of the job's log is its end."""
     case.slurm("JobState=COMPLETING ExitCode=71:0\nCommand=/x.sh")
     case.log(START + TRAINER + f"[slurmray   9.0 s] {LOST}\n")
     if has_events:

@@ -144,7 +144,7 @@ def test_order_of_stages(node: Callable[..., Node], tmp_path: Path) -> None:
 
 
 class Idle(Stage):
-    """A stage that begins and ends when a test says so."""
+    """A stage whose beginning and end a test decides."""
 
     has_begun = has_ended = False
 
