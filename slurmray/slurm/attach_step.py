@@ -29,11 +29,12 @@ _RUN_OWN = (
 
 # Runs `podman exec` or `docker exec`. If they are killed, the command goes on in the container. So the
 # program `attach` ends it when the FIFO, which only this shell has open for writing, ends without a line.
-# Arguments: the job's folder, argv.
+# A code above 128 has none, as Slurm may have killed them a moment before this shell. Arguments: the job's
+# folder, argv.
 _HOLD_FIFO = (
     f'fifo=attached-$$; export {ATTACHED}="$0/$fifo"; cd -P -- "$0/inside" 2>/dev/null && [ -O .. ] && '
     'mkfifo -m 666 "$fifo" && exec 9<>"$fifo" || { echo "$0: no folder of yours" >&2; exit 1; }; '
-    '"$@" 9>&-; code=$?; echo >&9; rm -f "$fifo"; exit "$code"'
+    '"$@" 9>&-; code=$?; [ "$code" -gt 128 ] || echo >&9; rm -f "$fifo"; exit "$code"'
 )
 
 

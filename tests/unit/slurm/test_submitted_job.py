@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import resource
+import signal
 import subprocess
 import tarfile
 import time
@@ -734,17 +735,28 @@ def attached(running: Path, tmp_path: Path, command: str, owner: int = -1) -> li
     ]
 
 
+@pytest.mark.parametrize("killed", ["shell", "podman exec"])
 @pytest.mark.parametrize("command", ["exec sleep 600", "trap '' HUP; sleep 600 & wait"])
-def test_a_command_in_a_container_ends_with_the_step(running: Path, tmp_path: Path, command: str) -> None:
-    """A killed `podman exec` leaves it running. The second does not care about SIGHUP."""
+def test_a_command_in_a_container_ends_with_the_step(
+    running: Path, tmp_path: Path, command: str, killed: str
+) -> None:
+    """A killed `podman exec` leaves it running. The second does not care about SIGHUP.
+
+    killed: what Slurm kills first.
+    """
     out = tmp_path / "out"
     os.mkfifo(out)
     argv = attached(running, tmp_path, f"exec >{out}; echo $$; {command}")
     with subprocess.Popen(argv, start_new_session=True) as step, out.open() as output:
         assert output.readline()
-        step.kill()
+        if killed == "shell":
+            step.kill()
+        else:
+            (podman,) = Path(f"/proc/{step.pid}/task/{step.pid}/children").read_text().split()
+            os.kill(int(podman), signal.SIGKILL)
         assert output.read() == ""  # nobody has it open any more
-    assert [path.name for path in (tmp_path / "job/inside").glob("attached-*")] == [f"attached-{step.pid}"]
+    left = [path.name for path in (tmp_path / "job/inside").glob("attached-*")]
+    assert left == ([f"attached-{step.pid}"] if killed == "shell" else [])
 
 
 def test_what_a_command_in_a_container_leaves(running: Path, tmp_path: Path) -> None:
