@@ -25,6 +25,7 @@ from slurmray.rendering.pretty_json import format_json
 from slurmray.resources import data_folder
 from slurmray.spec.runtimes import RUNTIMES, candidates
 
+_TYPES = ("wire/messages.py", "wire/settings.py")  # files of the agent that only type checkers read
 MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
 # In place of a site's template that is not read.
 _REBUILT_SITE = """{% extends "job.sbatch.j2" %}
@@ -101,9 +102,9 @@ def rebuild(
 
 @functools.cache
 def agent_text() -> str:
-    """Return the agent's text: the files of the package, each after a line with its name."""
+    """Return the agent's text: the files of the package that nodes need, each after a line with its name."""
     folder = Path(package.__file__).parent
-    files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.py"))
+    files = sorted({str(file.relative_to(folder)) for file in folder.rglob("*.py")}.difference(_TYPES))
     files.sort(key=lambda name: name != "loader.py")  # the bootstrap executes the first one
     return "".join(f"{SECTION}{name}\n{(folder / name).read_text(encoding='utf-8')}" for name in files)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .allocation import Component
 
 # Files of the agent that are not sent to nodes: srun sends its input in pieces of 1 KiB, each to every node.
-CONTROLLER_ONLY = ("controller/", "job_record.py", "wire/messages.py", "wire/settings.py")
+CONTROLLER_ONLY = ("controller/", "job_record.py")
 
 
 class Step:
