@@ -10,7 +10,8 @@ from .. import background_io, command_runner, heartbeat, job_log, loader, paths,
 from ..nodes import places
 from ..wire import codec
 from . import run_directory, step_environment
-from .decisions import SLURMCTLD, Actions, Controller
+from .actions import SLURMCTLD, Actions
+from .decisions import Controller
 from .outcome import outcome_of
 from .step import container_options, start_steps
 
@@ -95,7 +96,7 @@ class JobRun(Actions):
         for step in self._steps:
             self._loop.add(step.output, functools.partial(self._receive, step))
         self.send({"type": "job", "job": self.job})
-        while not controller.is_over(self.clock.now()):
+        while not controller.may_end(self.clock.now()):
             self._run_once()
         self._end_steps()
         srun_code = max(map(self._wait_for, self._steps))
@@ -105,7 +106,7 @@ class JobRun(Actions):
             # Slurm's SIGTERM may end all tasks before it reaches this process.
             self._loop.turn(SIGNAL_DELAY)
         controller.findings.show()
-        for text in controller.not_ready_texts():
+        for text in controller.gate.not_ready_texts():
             self.log.write("not ready: " + text)
         for name in controller.logs_to_show():
             self._show_log(name)
@@ -118,15 +119,15 @@ class JobRun(Actions):
         for name, service in list(self._services.items()):
             code = service.poll()
             if code is not None:
-                controller.on_service_step_over(name, self._service_nodes[name], code, now)
+                controller.losses.on_service_step_over(name, self._service_nodes[name], code, now)
         for reader in self._remote_readers:
             code = reader.poll()
             if code:
-                controller.on_output_step_over(code, now)
+                controller.losses.on_output_step_over(code, now)
         while self._answers:
-            controller.on_answer(self._answers.pop(0), now)
+            controller.losses.on_answer(self._answers.pop(0), now)
         while self._requests.signals:
-            controller.on_signal(self._requests.signals.pop(0), now)
+            controller.endings.on_signal(self._requests.signals.pop(0), now)
         if self._requests.is_stopping and now >= self._next_look:
             self._next_look = now + CANCEL_INTERVAL
             self._files.submit(self._read_cancel)
@@ -192,8 +193,8 @@ class JobRun(Actions):
             else:
                 controller.on_output(line.decode("utf-8", "replace"))
         if not data:
-            step.is_over = True
-            controller.on_step_over(step.nodes, now)
+            step.has_ended = True
+            controller.losses.on_step_over(step.nodes, now)
 
     def _end_steps(self) -> None:
         """Have every node clean up by closing its input; wait for the steps to end, not for lost nodes."""
@@ -204,10 +205,10 @@ class JobRun(Actions):
         for step in self._steps:
             step.outbox.close()
         due, signals = self.clock.now() + END_WAIT, ["TERM", "KILL"]
-        while not controller.is_step_over:
+        while not controller.losses.is_step_over:
             self._run_once()
             now = self.clock.now()
-            running = [step for step in self._steps if not step.is_over]
+            running = [step for step in self._steps if not step.has_ended]
             if controller.have_all_nodes_ended() or (now > due and not signals):
                 for step in running:
                     step.process.kill()  # every node that can clean up has done so, or had its time

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..job_log import JobLog
     from ..wire import messages
     from ..wire.settings import Job, Watch
-    from .decisions import Actions
+    from .actions import Actions
 
 # CPUs of a node that are busy where it compiles, loads or writes. Ray itself needs less.
 BUSY_CORES = 0.8

@@ -31,7 +31,7 @@ class Step:
         self.job = job
         self.nodes = nodes
         self.number = ""  # Slurm's, for scancel; "": no task has started
-        self.is_over = False  # no task runs any more
+        self.has_ended = False  # no task runs any more
         self.decoder = codec.LineDecoder(codec.MAX_TEXT)
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)

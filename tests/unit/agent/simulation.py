@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr
 from typing import Any, cast
 
-from slurmray.agent.controller.decisions import Actions, Controller
+from slurmray.agent.controller.actions import Actions
+from slurmray.agent.controller.decisions import Controller
 from slurmray.agent.controller.outcome import Outcome, outcome_of
 from slurmray.agent.controller.state import Requests
 from slurmray.agent.job_log import LINES, JobLog
@@ -94,7 +95,7 @@ class Cluster(Actions):
 
     def find_answers(self, addresses: dict[str, list[str]]) -> None:
         for host in self.answering & {*addresses} or self.answering & {"slurmctld"}:
-            self.controller.on_answer(host, self.now)
+            self.controller.losses.on_answer(host, self.now)
 
     def start_services(self, folder: str) -> None:
         assert folder == FOLDER
@@ -130,7 +131,7 @@ class Cluster(Actions):
             if self.now % 5 == 0:
                 self.receive_from_all("heartbeat", doing="")
             self.controller.tick(self.now)
-            if self.controller.is_over(self.now):
+            if self.controller.may_end(self.now):
                 return
             yield
 
@@ -138,7 +139,7 @@ class Cluster(Actions):
         """Let time pass; return whether the job is over."""
         for _ in self.passes(seconds):
             pass
-        return self.controller.is_over(self.now)
+        return self.controller.may_end(self.now)
 
     def check(self) -> None:
         """Start all nodes; they pass their checks."""
@@ -160,7 +161,7 @@ class Cluster(Actions):
         self.controller.begin_end()
         with redirect_stderr(io.StringIO()):
             self.receive_from_all("gone")
-        self.controller.on_step_over(self.nodes, self.now)
+        self.controller.losses.on_step_over(self.nodes, self.now)
         return self.outcome(0)
 
     def outcome(self, srun_code: int) -> Outcome:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent.controller.failure import Failure
 from slurmray.agent.controller.roster import Roster
 
 from ..simulation import FOLDER, Cluster
@@ -427,7 +428,7 @@ def test_a_spare_node_joins_the_running_ray() -> None:
 def test_an_end_for_which_no_node_is_to_blame() -> None:
     cluster, roster = with_spares()
     cluster.check()
-    cluster.controller.on_step_over(cluster.nodes, cluster.now)
+    cluster.controller.losses.on_step_over(cluster.nodes, cluster.now)
     assert cluster.outcome(1).kind == "bring_up"
     assert not restarts(cluster, roster)
 
@@ -654,7 +655,7 @@ def lose(roster: Roster, node: str, kind: str, text: str, now: float) -> bool:
     """Whether there is another start after the failure of a node while the trainer ran."""
     cluster = Cluster(nodes=3, on_node_loss="restart", restart=LIMITS)
     cluster.train()
-    cluster.controller._fail(node, kind, text)
+    cluster.controller._fail(Failure([node], kind, text))
     assert cluster.wait(20)
     return restarts(cluster, roster, now)
 
@@ -706,7 +707,7 @@ def test_a_stall_of_nodes_with_other_names() -> None:
             ("trainer", {"command": "python3 train.py"}),
         ):
             cluster.receive("alpha", kind, **fields)
-        cluster.controller._fail("", "stalled", f"no output for 10 min; GPUs of {nodes}: idle")
+        cluster.controller._fail(Failure([], "stalled", f"no output for 10 min; GPUs of {nodes}: idle"))
         assert cluster.wait(20)
         roster = roster or Roster(cluster.controller.settings, cluster.controller.job)
         assert restarts(cluster, roster) == follows
@@ -719,7 +720,7 @@ def fail_to_start(roster: Roster, now: float, *lines: str, count: int = 0) -> bo
         cluster.receive(node, "started", step="0")
     for line in lines:
         cluster.controller.on_srun_error(line, cluster.nodes)
-    cluster.controller.on_step_over(cluster.nodes, 0)
+    cluster.controller.losses.on_step_over(cluster.nodes, 0)
     return roster.restart(cluster.controller, cluster.outcome(1), now)
 
 
@@ -777,7 +778,7 @@ def test_srun_cannot_start_the_step_of_a_group() -> None:
     cluster = Cluster(nodes=3, groups=groups, on_node_loss="restart", restart=LIMITS)
     cluster.receive("node1", "started", step="0")
     cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
-    cluster.controller.on_step_over(["node2", "node3"], cluster.now)
+    cluster.controller.losses.on_step_over(["node2", "node3"], cluster.now)
     assert cluster.wait(20)
     assert restarts(cluster, roster, 1010)
     assert (sorted(roster.nodes), roster.restarts) == (["node1", "node2", "node3"], 2)
@@ -864,7 +865,7 @@ def test_srun_loses_a_second_node_while_the_trainer_ends() -> None:
     cluster.controller.tick(cluster.now)
     text = "its host closed the connection to srun. Has it rebooted?"
     assert f"node3: {text}; the trainer has 30 s to end" in cluster.log.lines
-    cluster.controller.on_step_over(cluster.nodes, cluster.now)
+    cluster.controller.losses.on_step_over(cluster.nodes, cluster.now)
     assert cluster.wait(1)
     assert restarts(cluster, roster)
     assert roster.nodes == ["node1", "node4", "node5"]
