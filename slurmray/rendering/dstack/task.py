@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from slurmray import __version__
+from slurmray._version import __version__
 from slurmray.agent.container.ray import ports as port_places
 from slurmray.agent.paths import VARIABLE
 from slurmray.errors import Problem, SpecError
