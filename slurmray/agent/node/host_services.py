@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Tuple
 
     from .agent_interface import NodeApi
-    from .runtimes.base import Runtime
+    from .runtime_interface import Runtime
 
 STOP_EACH = 1.0  # seconds between stopping one service and the next
 STOP_ALL = 2.0  # seconds for all services

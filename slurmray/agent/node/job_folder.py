@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import List, Optional
 
     from .agent_interface import NodeApi
-    from .runtimes.base import Runtime
+    from .runtime_interface import Runtime
 
 TASK = "task"
 INSIDE = "inside"

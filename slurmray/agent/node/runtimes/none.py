@@ -50,7 +50,7 @@ class NoRuntime(Base):
 
     def prepare(self) -> None:
         """Counts the GPUs."""
-        gpus.options(self.node, self)
+        gpus.find_devices(self.node, self.is_engine)
 
     def argv(self) -> "List[str]":
         """The role `guard`, which starts the container process and cleans up after it."""
