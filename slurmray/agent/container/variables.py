@@ -8,7 +8,7 @@ docs/reference/environment.md is printed from here.
 import os
 
 from .. import inherited, nodes
-from .ray import node_address, ports
+from . import node_address, ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

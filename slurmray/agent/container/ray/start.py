@@ -7,8 +7,8 @@ import sys
 
 from ... import nodes
 from ...job_errors import JobError
-from .. import process_tree, reachability, variables
-from . import command, node_address, ports, preload
+from .. import node_address, ports, process_tree, reachability, variables
+from . import command, preload
 from .watch import RayWatch, show_last_lines
 
 TYPE_CHECKING = False

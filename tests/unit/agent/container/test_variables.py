@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.container import node_context, variables
-from slurmray.agent.container.ray import ports, start
+from slurmray.agent.container import node_context, ports, variables
+from slurmray.agent.container.ray import start
 from slurmray.errors import SpecError
 from slurmray.spec.job_spec import JobSpec
 from tests.unit.agent.containers import RAY, TIMEOUT, cluster, group, job, settings
