@@ -10,9 +10,9 @@ from . import findings, message_check, srun_errors, state
 from .bring_up import BringUp
 from .host_list import and_names, host_list, names
 from .node_usage import Usage
-from .outcome import Failure
 from .stage_progress import BURN_IN, StageProgress
 from .stall import StallWatch
+from .state import Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Controller:
         self.bring_up = BringUp(log, len(self.nodes))
         self.stages = StageProgress(log, settings, job["nodes"])
         self.usage = Usage(settings["watch"]["interval"])
-        self.stall = StallWatch(settings["watch"], job, log, actions)
+        self.stall = StallWatch(settings["watch"], job, log, actions.send)
         self.is_step_over = False
         self.not_ready: "List[Tuple[str, str]]" = []  # (node, why)
         self._heartbeat = heartbeat.Timer()

@@ -3,11 +3,11 @@
 Without I/O. docs/inside/wire.md has diagrams that are drawn from these tables.
 """
 
+from .host_list import and_names, host_list
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional
-
-    from .outcome import Failure
 
 # How far the bring-up of a node has come.
 WAITING, STARTED, CHECKED, IN_RAY = NODE = ("waiting", "started", "checked", "in Ray")
@@ -50,6 +50,7 @@ EXPECTED = {
 FROM_HEAD = ("versions", "join", "joined", "ready", "attach", "dashboard", "trainer", "exit", "signal")
 # Messages that still have an effect while the step is being ended.
 WHILE_ENDING = ("started", "phase", "finding", "thread_error", "gone")
+LOGS_SHOWN = 2  # nodes whose logs are shown
 
 
 class Requests:
@@ -92,6 +93,28 @@ class Node:
     def is_over(self) -> bool:
         """Whether nothing more is to be expected of it."""
         return self.end in (LOST, GONE)
+
+
+class Failure:
+    """The reason why the job cannot go on. nodes: none where no node is the cause.
+
+    log: name of the log in the run directory that shows why, if not the nodes'.
+    """
+
+    def __init__(self, nodes: "List[str]", kind: str, text: str, log: str = "") -> None:
+        self.nodes = nodes
+        self.kind = kind
+        self.text = text
+        self.logs = [log] if log else nodes[:LOGS_SHOWN]
+        self.ends_job = True  # False: Slurm was ending the job already
+
+    @property
+    def node(self) -> str:
+        """The node, or the host list of several."""
+        return host_list(self.nodes)
+
+    def __str__(self) -> str:
+        return "%s: %s" % (and_names(self.nodes), self.text) if self.nodes else self.text
 
 
 class JobState:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurmray.agent.controller.outcome import Failure, Outcome
+from slurmray.agent.controller.outcome import Outcome
+from slurmray.agent.controller.state import Failure
 from slurmray.slurm.starts import Restart, find_bad_nodes, find_restarts
 from slurmray.slurm.states import parse_events
 

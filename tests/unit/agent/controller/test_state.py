@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurmray.agent.controller import state
-from slurmray.agent.controller.outcome import Failure
+from slurmray.agent.controller.state import Failure
 from tests.attacks import tried
 
 from ..simulation import FOLDER, Cluster
