@@ -18,8 +18,8 @@ from pydantic import (
 )
 from typing_extensions import Self, Unpack
 
-from slurmray.agent.container.variables import FOREIGN
-from slurmray.agent.node.job_folder import FOLDER_VARIABLE
+from slurmray.agent.inherited import FOREIGN
+from slurmray.agent.paths import FOLDER_VARIABLE
 from slurmray.errors import SpecError
 from slurmray.slurm import syntax
 from slurmray.spec.container import Container

@@ -3,7 +3,7 @@
 import re
 
 from .. import job_errors, signals
-from ..node.facts import LOGIN_SESSION
+from ..inherited import LOGIN_SESSION
 from ..node.runtimes import RUNTIMES
 
 TYPE_CHECKING = False

@@ -2,8 +2,9 @@
 
 import os
 
+from ... import paths
 from ...job_errors import JobError
-from .. import job_folder, shared_file
+from .. import shared_file
 from ..checks import gpus
 from ..image_commands import report_failure, run_with_tmpdir
 from .base import Base
@@ -35,7 +36,7 @@ class Apptainer(Base):
         node = self.node
         work = os.path.join(node.folder, "work")
         os.mkdir(work)
-        self.options += ["--workdir", work, "--env", _env_value(job_folder.FOLDER_VARIABLE, node.folder)]
+        self.options += ["--workdir", work, "--env", _env_value(paths.FOLDER_VARIABLE, node.folder)]
         self.options += mount_options(node, self)
         self.options += self.device_options(gpus.find_devices(node, self.is_engine))
         self.options += node.settings["container"]["args"]
