@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, TypeGuard
 
-from slurmray.agent.node.facts import LOGIN_SESSION
+from slurmray.agent.inherited import LOGIN_SESSION
 from slurmray.agent.node.runtimes import RUNTIMES
 
 _TEXT: dict[str, Any] = {"type": "string", "maxLength": 65536}

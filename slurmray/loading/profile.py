@@ -24,7 +24,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_v
 from slurmray import files, yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.loading.demands import Demand, find_field, parse_allowed
-from slurmray.loading.load import place_problem
+from slurmray.loading.places import place_problem
 from slurmray.slurm.host import Host, get_host
 from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.slurm_section import Model

@@ -16,7 +16,7 @@ from pathlib import Path
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal import machine, rehearsal_job
 from slurmray.rehearsal.cluster.container_settings import read_container_settings
-from slurmray.rehearsal.cluster.layout import RUNTIMES, Layout, Runtime
+from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.requirements import Requirements, read_requirements
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import provide, suites
@@ -40,10 +40,10 @@ def rehearse(script: str, *, build_image: bool, suite: str | None, keep: bool) -
         container, requirements = read_container_settings(script), read_requirements(script)
     except ValueError as error:
         raise RehearsalError(str(error)) from error
-    available = [name for name in RUNTIMES if name in container.runtimes]
+    available = [name for name in machine.RUNTIMES if name in container.runtimes]
     if not available:
         raise RehearsalError(f"a rehearsal's hosts have no {container.runtimes[0]}: use --runtime podman")
-    runtime: Runtime = available[0]
+    runtime = available[0]
     if runtime == "none" and build_image:
         raise RehearsalError("runtime none uses no image: remove --build-image")
     if runtime == "docker" and not machine.is_root():

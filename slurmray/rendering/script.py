@@ -11,8 +11,8 @@ from pathlib import Path
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from slurmray import __version__
 from slurmray import agent as package
+from slurmray._version import __version__
 from slurmray.agent import script_parts
 from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError

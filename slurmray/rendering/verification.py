@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from slurmray import __version__
+from slurmray._version import __version__
 from slurmray.agent import script_parts
 from slurmray.rendering import script
 from slurmray.rendering.directives import ONE_TASK, make_section_lines

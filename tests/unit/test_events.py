@@ -11,7 +11,7 @@ import pytest
 
 from slurmray import events
 from slurmray.agent import job_log
-from slurmray.agent.node.facts import LOGIN_SESSION
+from slurmray.agent.inherited import LOGIN_SESSION
 from tests.attacks import tried
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/reference/events.schema.json").read_text())

@@ -15,10 +15,10 @@ import time
 from .. import background_io, heartbeat, inherited, job_log, loop, ray_logs, signals
 from ..job_errors import Finished, JobError, Unfit
 from ..wire import codec
-from . import cuda, preflight, process_tree, reachability, setup, variables
+from . import cuda, node_address, preflight, process_tree, reachability, setup, variables
 from .head import Head
 from .node_context import NodeContext
-from .ray import attach_programs, node_address
+from .ray import attach_programs
 from .ray.start import RayProcess
 from .trainer import Trainer
 

@@ -4,8 +4,8 @@ import subprocess
 
 from .. import nodes
 from ..job_errors import Finished, JobError
-from . import preflight, process_tree, variables
-from .ray import ports, probe
+from . import ports, preflight, process_tree, variables
+from .ray import probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

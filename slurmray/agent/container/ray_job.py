@@ -19,8 +19,7 @@ import time
 
 from .. import background_io, signals
 from ..job_errors import JobError
-from . import variables
-from .ray import ports
+from . import ports, variables
 from .trainer import REFUSED
 
 TYPE_CHECKING = False

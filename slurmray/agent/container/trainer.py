@@ -8,8 +8,7 @@ import time
 
 from .. import paths
 from ..job_errors import JobError
-from . import process_tree, variables
-from .ray import ports
+from . import ports, process_tree, variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -64,7 +64,7 @@ class Controller:
         self.bring_up = BringUp(log, len(self.nodes))
         self.stages = StageProgress(log, settings, job["nodes"])
         self.usage = Usage(settings["watch"]["interval"])
-        self.stall = StallWatch(settings["watch"], job, log, actions)
+        self.stall = StallWatch(settings["watch"], job, log, actions.send)
         self._heartbeat = heartbeat.Timer()
         self._logged: "Set[str]" = set()  # see _log_once
         self._phases: "Set[Tuple[str, str]]" = set()

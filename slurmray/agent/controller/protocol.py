@@ -7,7 +7,7 @@ fields. docs/inside/wire.md has diagrams that are drawn from these rows.
 import re
 
 from .. import job_errors, signals
-from ..node.facts import LOGIN_SESSION
+from ..inherited import LOGIN_SESSION
 from ..node.runtimes import RUNTIMES
 
 TYPE_CHECKING = False

@@ -11,12 +11,11 @@ from .host_list import names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Callable, Dict, List, Optional, Tuple
 
     from ..job_log import JobLog
     from ..wire import messages
     from ..wire.settings import Job, Watch
-    from .actions import Actions
 
 # CPUs of a node that are busy where it compiles, loads or writes. Ray itself needs less.
 BUSY_CORES = 0.8
@@ -29,14 +28,17 @@ FEW = 3  # processes that are named
 class StallWatch:
     """Decides whether the trainer is stalled, from samples, output and progress file.
 
-    job: its run directory gets the evidence, and it counts the stalls of all starts. Times are seconds.
+    job: its run directory gets the evidence, and it counts the stalls of all starts. send: sends a message to
+    all nodes. Times are seconds.
     """
 
-    def __init__(self, watch: "Watch", job: "Job", log: "JobLog", actions: "Actions") -> None:
+    def __init__(
+        self, watch: "Watch", job: "Job", log: "JobLog", send: "Callable[[messages.ToNodes], None]"
+    ) -> None:
         self._watch = watch
         self._job = job
         self._log = log
-        self._actions = actions
+        self._send = send
         self._since: "Optional[float]" = None  # when something last moved; None: no trainer runs
         self._progress_since = 0.0
         self._progress_seen = float("-inf")  # when its file system last answered
@@ -104,7 +106,7 @@ class StallWatch:
                 self._job["stalls"] += 1
                 self._stacks, self._complete = [], []
                 self._due = now + EVIDENCE_WAIT
-                self._actions.send({"type": "collect_evidence", "number": self._job["stalls"]})
+                self._send({"type": "collect_evidence", "number": self._job["stalls"]})
             return ""
         if now < self._due and len(set(self._complete)) < nodes:
             return ""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..wire import messages
     from .detached_process import DetachedProcess
     from .host_services import HostServices
-    from .runtimes.base import Runtime
+    from .runtime_interface import Runtime
     from .samples import Sampler
     from .service_logs import ServiceLogs
 

@@ -3,14 +3,12 @@
 import os
 
 from .. import paths
+from ..inherited import LOGIN_SESSION
 from . import job_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Set
-
-# Variables of a login session. sbatch exports those of the login node, where systemd has made the folder.
-LOGIN_SESSION = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 
 
 def user_name() -> str:

@@ -2,21 +2,18 @@
 
 import os
 
-from ..fixes import error_line, fix_for
-from . import job_folder
-from .facts import user_name
+from .image_commands import load, report_failure, run_with_tmpdir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import IO, Callable, List, Optional
+    from typing import IO, Optional
 
-    from ..command_runner import Result
     from ..wire.settings import Build
     from .agent_interface import NodeApi
-    from .runtimes.engine import Engine
+    from .runtime_interface import ImageStore
 
 
-def ensure(node: "NodeApi", runtime: "Engine") -> None:
+def ensure(node: "NodeApi", runtime: "ImageStore") -> None:
     """Make the image of Ray's container available. Records findings."""
     container = node.settings["container"]
     archive = container["archive"]
@@ -27,12 +24,12 @@ def ensure(node: "NodeApi", runtime: "Engine") -> None:
     elif container["stage"] == "shared":
         from . import shared_image
 
-        shared_image.ensure(node, runtime)
+        shared_image.ensure(node, runtime, lambda: fetch(node, runtime))
     else:
         fetch(node, runtime)
 
 
-def check_never_pulled(node: "NodeApi", runtime: "Engine") -> None:
+def check_never_pulled(node: "NodeApi", runtime: "ImageStore") -> None:
     """With `pull: never`: record a finding about each image that is not on this node."""
     container = node.settings["container"]
     if container["pull"] != "never":
@@ -47,7 +44,7 @@ def check_never_pulled(node: "NodeApi", runtime: "Engine") -> None:
         node.finding("image", image, "is not on this node", wanted, fix)
 
 
-def fetch(node: "NodeApi", runtime: "Engine") -> bool:
+def fetch(node: "NodeApi", runtime: "ImageStore") -> bool:
     """Build or pull the image of Ray's container; return whether it is there. Records findings."""
     container = node.settings["container"]
     if container["build"]:
@@ -61,7 +58,7 @@ def fetch(node: "NodeApi", runtime: "Engine") -> bool:
     return True
 
 
-def load_archive(node: "NodeApi", runtime: "Engine", archive: str) -> None:
+def load_archive(node: "NodeApi", runtime: "ImageStore", archive: str) -> None:
     """Load container.archive. Records findings."""
     result = load(node, runtime, archive)
     if result.code:
@@ -71,12 +68,7 @@ def load_archive(node: "NodeApi", runtime: "Engine", archive: str) -> None:
         node.finding("image", archive, "has no image of that name", runtime.image, fix)
 
 
-def load(node: "NodeApi", runtime: "Engine", archive: str) -> "Result":
-    """Load an archive of images."""
-    return run_with_tmpdir(node, runtime.program, ["load", "--input", archive], runtime.image)
-
-
-def build(node: "NodeApi", runtime: "Engine", recipe: "Build") -> bool:
+def build(node: "NodeApi", runtime: "ImageStore", recipe: "Build") -> bool:
     """Build container.build, one job of a user at a time on a node, so that the next finds the image."""
     path = os.path.join(node.settings["temp_dir"], "slurmray-build-%d" % os.geteuid())
     lock = _build_lock(node, path)
@@ -130,28 +122,3 @@ def _is_same_file(path: str, handle: int) -> bool:
         return os.path.samestat(os.lstat(path), os.fstat(handle))
     except OSError:
         return False
-
-
-def run_with_tmpdir(
-    node: "NodeApi",
-    program: str,
-    args: "List[str]",
-    image: str,
-    is_hopeless: "Callable[[bytearray], bool]" = lambda _: False,
-) -> "Result":
-    """Run a long command of a runtime with a TMPDIR that is removed afterwards. is_hopeless: see run_long."""
-    node.phase("image", "%s %s %s" % (program, args[0], image))
-    scratch = job_folder.make_scratch(node)
-    try:
-        return node.run_long([program, *args], args[0], dict(node.env, TMPDIR=scratch), is_hopeless)
-    finally:
-        job_folder.remove_tree(scratch)
-
-
-def report_failure(node: "NodeApi", program: str, verb: str, image: str, result: "Result") -> None:
-    """Record a finding about a command that failed."""
-    why = error_line(result.out + "\n" + result.err) or result.why
-    recipe = node.settings["container"]["build"]
-    file = recipe["file"] if recipe else ""
-    fix = fix_for(verb, why, node.name, user_name(), program, file, node.log_path)
-    node.finding("image", "%s %s" % (program, verb), why, image, fix)

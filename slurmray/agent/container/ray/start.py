@@ -5,10 +5,10 @@ import os
 import subprocess
 import sys
 
-from ... import nodes
+from ... import inherited, nodes
 from ...job_errors import JobError
-from .. import process_tree, reachability, variables
-from . import command, node_address, ports, preload
+from .. import node_address, ports, process_tree, reachability, variables
+from . import command, preload
 from .watch import RayWatch, show_last_lines
 
 TYPE_CHECKING = False
@@ -44,7 +44,7 @@ class RayProcess:
             danger = "runs without a token: every user who can connect can run code"
             context.phase("ray", "Ray %s %s" % (self.version_text, danger))
         given = variables.collect(variables.GIVEN, context)
-        foreign = [name for name in variables.FOREIGN if name in given]
+        foreign = [name for name in inherited.FOREIGN if name in given]
         if foreign and context.is_head:
             context.phase("ray", "removed from the environment: %s, of another Ray" % ", ".join(foreign))
 

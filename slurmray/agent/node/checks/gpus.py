@@ -1,4 +1,4 @@
-"""The job's GPUs on this node: counts them and passes them, and no others, to the containers."""
+"""The job's GPUs on this node: counts them, and finds the devices that the containers get."""
 
 import os
 
@@ -6,10 +6,9 @@ from ... import command_runner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
     from ..agent_interface import NodeApi
-    from ..runtimes.base import Base
     from . import gpu_health
 
 # Set to `none` in rehearsals on machines without GPUs: skips counting and passing them.
@@ -32,17 +31,20 @@ class Devices:
 
     nvidia: "Optional[List[str]]" = None  # UUIDs
     amd: "Optional[List[Tuple[str, int]]]" = None  # path and group of each device
-    network: "List[str]"  # paths
+    network: "Sequence[str]" = ()  # paths
 
 
-def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
-    """The runtime's options for the job's GPUs and NETWORK_DEVICES. Records findings. root: for tests."""
+def find_devices(node: "NodeApi", is_engine: bool, root: str = "/") -> Devices:
+    """The job's GPUs and NETWORK_DEVICES on this node. Records findings.
+
+    is_engine: see Runtime. root: for tests.
+    """
     import glob
 
+    devices = Devices()
     vendors = node.settings["container"]["accelerators"]
     if not (vendors and node.group["gpus_per_node"]):
-        return []
-    devices = Devices()
+        return devices
     if node.env.get(ACCELERATOR_VARIABLE) == "none":
         node.phase(
             "container", ACCELERATOR_VARIABLE + "=none: GPUs are neither counted nor passed to the containers"
@@ -51,7 +53,7 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
         devices.nvidia = _nvidia(node, root)
         node.gpus = devices.nvidia or []
     elif "amd" in vendors and os.path.exists(os.path.join(root, "dev/kfd")):
-        devices.amd = _amd(node, root, runtime.is_engine)
+        devices.amd = _amd(node, root, is_engine)
     else:
         node.finding(
             "preflight",
@@ -62,10 +64,9 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
         )
     paths = [path for pattern in NETWORK_DEVICES for path in sorted(glob.glob(os.path.join(root, pattern)))]
     devices.network = ["/" + os.path.relpath(path, root) for path in paths]
-    result = runtime.device_options(devices)
     if devices.nvidia is not None and node.settings["checks"]["bf16"] and not _has_mig(node):
         _check_bf16(node)  # every GPU with MIG has bfloat16
-    return result
+    return devices
 
 
 def find_lost(node: "NodeApi") -> str:

@@ -2,9 +2,11 @@
 
 import os
 
+from ... import paths
 from ...job_errors import JobError
-from .. import image, job_folder, shared_file
+from .. import shared_file
 from ..checks import gpus
+from ..image_commands import report_failure, run_with_tmpdir
 from .base import Base
 from .mount_options import mount_options
 from .none import remove_processes
@@ -34,9 +36,9 @@ class Apptainer(Base):
         node = self.node
         work = os.path.join(node.folder, "work")
         os.mkdir(work)
-        self.options += ["--workdir", work, "--env", _env_value(job_folder.FOLDER_VARIABLE, node.folder)]
+        self.options += ["--workdir", work, "--env", _env_value(paths.FOLDER_VARIABLE, node.folder)]
         self.options += mount_options(node, self)
-        self.options += gpus.options(node, self)
+        self.options += self.device_options(gpus.find_devices(node, self.is_engine))
         self.options += node.settings["container"]["args"]
 
     def device_options(self, devices: "gpus.Devices") -> "List[str]":
@@ -66,7 +68,7 @@ class Apptainer(Base):
         node.phase("image", self.description)
         result = node.run_long(self._run_argv(node.settings["container"]["python"], "--version"), "exec")
         if result.code:
-            image.report_failure(node, self.program, "exec", self.image, result)
+            report_failure(node, self.program, "exec", self.image, result)
 
     def _make_image(self) -> bool:
         """Build `source` into a cache that nodes share. Return whether the file is there."""
@@ -91,9 +93,9 @@ class Apptainer(Base):
 
     def _build(self, part: str, source: str) -> bool:
         node = self.node
-        result = image.run_with_tmpdir(node, self.program, ["build", "--force", part, source], self.image)
+        result = run_with_tmpdir(node, self.program, ["build", "--force", part, source], self.image)
         if result.code:
-            image.report_failure(node, self.program, "build", self.image, result)
+            report_failure(node, self.program, "build", self.image, result)
         return not result.code
 
     def _run_argv(self, *command: str) -> "List[str]":

@@ -41,7 +41,7 @@ class Engine(Base):
         else:  # e.g. with proctrack/linuxproc; Slurm then enforces nothing, either
             node.phase("container", "jobs have no cgroups here, so containers get no CPU and memory limits")
         self.options += mount_options(node, self)
-        self.options += gpus.options(node, self)
+        self.options += self.device_options(gpus.find_devices(node, self.is_engine))
         self.options += settings["args"]
         image.check_never_pulled(node, self)
 
@@ -60,11 +60,9 @@ class Engine(Base):
         self.node.finding("warn", "cgroup", found, "the job's", fix % (self.program, self.node.name))
 
     def has_image(self, image: str) -> bool:
-        """Whether an image is on this node."""
         return self.node.run([self.program, *self.image_query, image]).code == 0
 
     def image_id(self, image: str) -> str:
-        """The id of an image, 64 hexadecimal digits; "" if it is not on this node."""
         import re
 
         answer = self.node.run([self.program, "image", "inspect", "--format", "{{.Id}}", image])

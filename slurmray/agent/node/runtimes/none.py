@@ -50,7 +50,7 @@ class NoRuntime(Base):
 
     def prepare(self) -> None:
         """Counts the GPUs."""
-        gpus.options(self.node, self)
+        gpus.find_devices(self.node, self.is_engine)
 
     def argv(self) -> "List[str]":
         """The role `guard`, which starts the container process and cleans up after it."""
@@ -59,7 +59,7 @@ class NoRuntime(Base):
         if not os.path.isdir(temp):
             os.mkdir(temp)
         # FOLDER_VARIABLE marks the job's processes for clean-up. TMPDIR is removed with the job's folder.
-        variables = ["%s=%s" % (job_folder.FOLDER_VARIABLE, node.folder), "TMPDIR=" + temp]
+        variables = ["%s=%s" % (paths.FOLDER_VARIABLE, node.folder), "TMPDIR=" + temp]
         command = ["-I", os.path.join(node.inside, "agent"), "guard", node.name]
         return node.story_command("run_with_none", self.python, str(len(variables)), *variables, *command)
 

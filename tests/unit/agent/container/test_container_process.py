@@ -21,8 +21,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from slurmray.agent import heartbeat
-from slurmray.agent.container import setup
-from slurmray.agent.container.ray import ports
+from slurmray.agent.container import ports, setup
 from tests.unit.agent.containers import RAY, Cluster, Node, cluster, group, job, left_over, settings
 from tests.unit.texts import TEXTS, TOKENS
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.container import node_context, variables
-from slurmray.agent.container.ray import ports, start
+from slurmray.agent.container import node_context, ports, variables
+from slurmray.agent.container.ray import start
+from slurmray.agent.inherited import FOREIGN
 from slurmray.errors import SpecError
 from slurmray.spec.job_spec import JobSpec
 from tests.unit.agent.containers import RAY, TIMEOUT, cluster, group, job, settings
@@ -438,7 +439,7 @@ def test_timeouts_of_ray_are_longer_than_the_probe_s(context: Any) -> None:
 
 
 @pytest.mark.attack("a variable of another Ray")
-@pytest.mark.parametrize("name", variables.FOREIGN)
+@pytest.mark.parametrize("name", FOREIGN)
 def test_variables_of_another_ray(context: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the image or the shell, and of env_file or node_env."""
     monkeypatch.setattr(os, "environ", {name: "x"})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent.container.ray import node_address, ports
+from slurmray.agent.container import node_address, ports
 from slurmray.agent.job_errors import JobError
 
 from .fake_context import ray_process

@@ -55,7 +55,7 @@ case $1 in *compute_cap*) cat "{work}/models" ;; esac
 def options(node: FakeNode, runtime: str) -> list[str]:
     made = runtimes.make(runtime, node)
     assert isinstance(made, Base)
-    return gpus.options(node, made, str(node.root))
+    return made.device_options(gpus.find_devices(node, made.is_engine, str(node.root)))
 
 
 def test_docker_gets_nvidia_gpus_by_uuid(tmp_path: Path) -> None:
