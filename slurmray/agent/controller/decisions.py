@@ -5,7 +5,7 @@ around it. controller_process.py has the real process. bring_up_gate.py, losses.
 one thing each; state.py has what all of them know.
 """
 
-from .. import heartbeat
+from .. import heartbeat, parts
 from ..nodes import may_be_lost
 from . import protocol, state
 from .bring_up import BringUp
@@ -15,18 +15,16 @@ from .failure import Failure
 from .findings import Findings
 from .losses import Losses
 from .node_usage import Usage
-from .stage_progress import BURN_IN, StageProgress
-from .stall import StallWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+    from typing import Dict, Iterator, List, Set, Tuple
 
     from ..job_log import JobLog
     from ..wire import codec, messages
     from ..wire.settings import Job, Settings
     from .actions import Actions
-    from .burn_in_figures import BurnInFigures
+    from .part import Handler, Part
 
 UNFIT = ("preflight", "image")  # kinds of failures of a node before it is in Ray
 UNPREPARED = ("prepare", "service")  # those of a node in its stages
@@ -62,15 +60,12 @@ class Controller:
         self.endings = Endings(settings, job, self.state, log, actions)
         self.findings = Findings(log)
         self.bring_up = BringUp(log, len(self.nodes))
-        self.stages = StageProgress(log, settings, job["nodes"])
-        self.usage = Usage(settings["watch"]["interval"])
-        self.stall = StallWatch(settings["watch"], job, log, actions.send)
+        self.parts = list(self._make_parts())
         self._heartbeat = heartbeat.Timer()
         self._logged: "Set[str]" = set()  # see _log_once
         self._phases: "Set[Tuple[str, str]]" = set()
-        self._figures: "Optional[BurnInFigures]" = None
-        self._joining: "Dict[str, Set[str]]" = {}  # nodes that were spare -> stages that they have to do
-        self._handlers: "Dict[str, Callable[[str, Any, float], None]]" = {
+        self._joining: "List[str]" = []  # nodes that were spare
+        self._handlers: "Dict[str, Handler]" = {
             "started": self._on_started,
             "heartbeat": self._on_heartbeat,
             "phase": self._on_phase,
@@ -78,12 +73,10 @@ class Controller:
             "join": self._on_join,
             "joined": self._on_joined,
             "ready": self._on_ready,
-            "burn_in": self._on_burn_in,
             "reachable_at": self._on_reachable_at,
             "finding": self._on_finding,
             "leftover_jobs": self._on_leftover_jobs,
             "checked": self._on_checked,
-            "stage_done": self._on_stage_done,
             "prepared": self._on_prepared,
             "trainer": self._on_trainer,
             "attach": self._on_attach,
@@ -91,12 +84,32 @@ class Controller:
             "not_ready": self._on_not_ready,
             "failed": self._on_failed,
             "gpus": self._on_gpus,
-            "stacks": self._on_stacks,
             "signal": self._on_signal,
             "tether_lost": self._on_tether_lost,
             "thread_error": self._on_thread_error,
             "gone": self._on_gone,
         }
+        for part in self.parts:
+            self._handlers.update(part.handlers())
+
+    def _make_parts(self) -> "Iterator[Part]":
+        """Yield what only some jobs need."""
+        settings, job, log, send = self.settings, self.job, self.log, self.actions.send
+        if settings["watch"]["interval"]:
+            yield Usage(settings["watch"]["interval"], self.actions.write_usage)
+        if parts.is_needed("watch", settings):
+            from .stall import StallWatch
+
+            yield StallWatch(settings["watch"], job, self.state, log, send)
+        if parts.is_needed("stages", settings):
+            from .stage_progress import StageProgress
+
+            stages = StageProgress(settings, job["nodes"], self.state, log, send)
+            yield stages
+            if parts.is_needed("burn_in", settings):
+                from .burn_in_figures import BurnIn
+
+                yield BurnIn(settings["preflight"] == "fail", self.state, stages, log, self.findings)
 
     # -- inputs ------------------------------------------------------------------------------------------
 
@@ -119,12 +132,29 @@ class Controller:
         if refusal:
             self._log_once("%s: ignored the message %s" % (node, refusal))
             return
+        before = self.state.progress
         self.state.receive(message)
+        if self.state.progress != before:
+            self._on_progress(now)
         handle = self._handlers.get(kind)
         if handle:
             handle(node, message, now)
         if kind in ("phase", "started", "stage_done") or (kind == "heartbeat" and message.get("doing")):
             self.gate.extend(now)
+
+    def _on_progress(self, now: float) -> None:
+        for part in self.parts:
+            part.on_progress(self.state.progress, now)
+
+    def on_log_size(self, size: int, now: float) -> None:
+        """Handle the size of the job's log, as just seen."""
+        for part in self.parts:
+            part.on_log_size(size, now)
+
+    def on_progress_file(self, changed: float, now: float) -> None:
+        """Handle the time of the last change of the progress file: see Part."""
+        for part in self.parts:
+            part.on_progress_file(changed, now)
 
     def _log_once(self, line: str, what: str = "") -> None:
         """Write a line, unless the same has been written. what: what many nodes have in common in it."""
@@ -153,13 +183,10 @@ class Controller:
         if self._heartbeat.is_due(now):
             self.actions.send({"type": "heartbeat"})
             self.actions.write_heartbeat_file()
-        if self.usage.is_due(now):
-            self.actions.write_usage(self.usage.as_dict(now))
         for failure in self.losses.find_lost_nodes(now):
             self._fail(failure)
         self._start_ray_if_checked(now)
         self.gate.send_targets(now)
-        self.stages.log(now)
         self.bring_up.record_if_due(now)
         if self.state.is_ending:
             return
@@ -169,16 +196,11 @@ class Controller:
         if not self.requests.is_end_requested:
             for failure in self.losses.find_ended_steps(now):
                 self._fail(failure)
-        self._watch_stall(now)
+        for part in self.parts:
+            found = part.tick(now)
+            if found:
+                self.state.fail(found)
         self.endings.tick(now)
-
-    def _watch_stall(self, now: float) -> None:
-        is_ending = self.state.failure or self.requests.is_end_requested
-        if self.state.progress == protocol.TRAINING and not is_ending:
-            nodes = [self.nodes[name] for name in self.job["nodes"]]
-            text = self.stall.tick(sum(node.takes_part for node in nodes), now)
-            if text and self.settings["watch"]["action"] != "report":
-                self.state.fail(Failure([], "stalled", text))
 
     def may_end(self, now: float) -> bool:
         """Whether the step can be ended."""
@@ -216,11 +238,8 @@ class Controller:
 
     def _on_heartbeat(self, node: str, message: "messages.NodeHeartbeat", now: float) -> None:
         if message.get("use") and node in self.job["nodes"]:  # spare ones only wait
-            self.usage.record(node, message["use"], now)
-            self.stall.on_sample(node, message["use"], now)
-
-    def _on_stacks(self, node: str, message: "messages.Stacks", _now: float) -> None:
-        self.stall.on_stacks(node, message)
+            for part in self.parts:
+                part.on_sample(node, message["use"], now)
 
     def _on_phase(self, node: str, message: "messages.Phase", _now: float) -> None:
         phase = (message["phase"], message["text"])
@@ -241,13 +260,12 @@ class Controller:
     def _on_joined(self, _node: str, message: "messages.Joined", _now: float) -> None:
         self.bring_up.done("ray", message["nodes"], message["gpus"])
 
-    def _on_ready(self, _node: str, message: "messages.ClusterReady", now: float) -> None:
+    def _on_ready(self, _node: str, message: "messages.ClusterReady", _now: float) -> None:
         self.bring_up.record()
         ready: "messages.Ready" = {"type": "ready"}
         if message.get("burn_in_port"):
             ready["burn_in_port"] = message["burn_in_port"]
         self.actions.send(ready)
-        self.stages.begin(now)
 
     def _on_reachable_at(self, node: str, message: "messages.ReachableAt", now: float) -> None:
         self.bring_up.done("container", [node])
@@ -289,65 +307,14 @@ class Controller:
             self.findings.show()
             if not self.state.failure and not self.settings["only_checks"]:
                 self.gate.start_ray()
-                self.stages.begin(now)
-
-    def _on_stage_done(self, node: str, message: "messages.NodeStageDone", now: float) -> None:
-        stage = message["stage"]
-        if self.state.has_trained:
-            self._joining.get(node, set()).discard(stage)
-            return
-        are_all_done = self.stages.done(stage, node, now)
-        if are_all_done and not (stage == BURN_IN and self._find_slow_nodes()):
-            self.actions.send({"type": "stage_done", "stage": stage})
-            self.stages.begin(now)
-
-    def _on_burn_in(self, node: str, message: "messages.BurnIn", now: float) -> None:
-        from .burn_in_figures import BurnInFigures
-
-        self._figures = self._figures or BurnInFigures()
-        self._figures.record(node, message)
-        self.log.event(
-            "burn_in",
-            node=node,
-            kind=message["kind"],
-            products=message["products"],
-            copies=message["copies"],
-            within=message["within"],
-            pairs=message["pairs"],
-            all=message["all"],
-        )
-        self._on_stage_done(node, {"type": "stage_done", "stage": BURN_IN}, now)
-
-    def _find_slow_nodes(self) -> bool:
-        """Log the figures of all nodes; return whether a finding about them ends this start."""
-        if not self._figures:
-            return False
-        self.log.write("burn-in, the slowest nodes first:")
-        self.log.write_table(self._figures.table())
-        speed = self._figures.over_all()
-        if speed:
-            self.log.write("burn-in: all-reduce of all nodes: %.1f GB/s" % speed)
-        is_strict = self.settings["preflight"] == "fail"
-        found = self._figures.findings()
-        for node, row in found:
-            self.findings.add(node, "preflight" if is_strict else "warn", row)
-            if is_strict:
-                self.state.note_finding(node)
-        self.findings.show()
-        if not (found and is_strict):
-            return False
-        nodes = list(dict.fromkeys(node for node, _ in found))
-        text = "burn-in: %s: %s; %s" % (found[0][1][0], found[0][1][1], found[0][1][3])
-        self.state.fail(Failure(nodes, "preflight", text))
-        return True
+                self._on_progress(now)
 
     def _on_prepared(self, _node: str, message: "messages.Prepared", _now: float) -> None:
         self.actions.mark_done(message["name"])
 
-    def _on_trainer(self, _node: str, message: "messages.TrainerWaits", now: float) -> None:
+    def _on_trainer(self, _node: str, message: "messages.TrainerWaits", _now: float) -> None:
         self.findings.show()
         self.log.event("trainer", command=message["command"])
-        self.stall.begin(now)
         self.actions.read_trainer_output(self.gate.folder)
 
     def _on_attach(self, _node: str, message: "messages.Attach", _now: float) -> None:
@@ -439,7 +406,8 @@ class Controller:
         """The key in FATES."""
         kind, joining = failure.kind, [node for node in failure.nodes if node in self._joining]
         # A replacement that cannot be prepared, or finds no ports, is replaced itself.
-        is_unprepared = kind in UNPREPARED and any(map(self._joining.get, joining))
+        are_preparing = any(part.is_preparing(node) for part in self.parts for node in joining)
+        is_unprepared = kind in UNPREPARED and are_preparing
         is_loss = kind in (*NODE_LOSSES, *UNFIT) or is_unprepared or (kind == "bring_up" and bool(joining))
         has_head = self.head not in failure.nodes
         may_continue = self.settings["on_node_loss"] == "continue" and self.state.has_trained and has_head
@@ -460,7 +428,9 @@ class Controller:
             if spare:
                 nodes[nodes.index(node)] = spare
                 spares.remove(spare)
-                self._joining[spare] = set(self.stages.names) - {BURN_IN}
+                self._joining.append(spare)
+                for part in self.parts:
+                    part.on_replacement(spare)
                 self.log.event("replacement", node=spare, lost=node)
                 self.actions.send({"type": "replace", "node": spare, "lost": node, "address": self.gate.gcs})
 
@@ -468,6 +438,6 @@ class Controller:
         """Continue without nodes, and record each of them once."""
         for node in nodes:
             if self.state.leave_out(node):
-                self.usage.forget(node)
-                self.stall.forget(node)
+                for part in self.parts:
+                    part.on_node_left_out(node)
                 self.log.event(event, node=node, text=text)

@@ -1,12 +1,13 @@
 """A running job: starts its steps, handles their messages, signals and time, and ends them."""
 
+import collections
 import functools
 import os
 import stat
 import subprocess
 import sys
 
-from .. import background_io, command_runner, heartbeat, job_log, loader, paths, script_parts, signals
+from .. import background_io, command_runner, heartbeat, job_log, loader, parts, paths, script_parts, signals
 from ..nodes import places
 from ..wire import codec
 from . import run_directory, step_environment
@@ -18,7 +19,7 @@ from .step import container_options, start_steps
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import threading
-    from typing import IO, Any, Dict, List, Optional
+    from typing import IO, Any, Callable, Dict, List, Optional
 
     from ..loop import Loop
     from ..wire import messages
@@ -47,14 +48,14 @@ NO_BINDING = b"srun: cluster configuration lacks support for cpu binding\n"
 class JobRun(Actions):
     """The steps of a job, and the side effects of the controller that decides about them.
 
-    text: the script. parts: the components of the job. files: for writes to the run directory.
+    text: the script. components: of the job. files: for writes to the run directory.
     """
 
     def __init__(
         self,
         text: str,
         job: "Job",
-        parts: "List[Component]",
+        components: "List[Component]",
         log: "job_log.JobLog",
         files: background_io.CallQueue,
         requests: "Requests",
@@ -66,7 +67,7 @@ class JobRun(Actions):
         self.log = log
         self.clock = heartbeat.Clock()
         self.controller = Controller(self.settings, job, log, self, requests)
-        self._parts = parts
+        self._components = components
         self._requests = requests
         self._loop = turns
         self._steps: "List[Step]" = []
@@ -77,11 +78,10 @@ class JobRun(Actions):
         self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
         self._service_nodes: "Dict[str, List[str]]" = {}  # of these steps
         self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
-        self._answers: "List[str]" = []  # of these
         self._next_look = 0.0  # for `slurmray cancel --now`, by the clock
         self._next_progress = 0.0  # look for the trainer's progress
-        self._sizes: "List[int]" = []  # of the job's log, as just seen
-        self._progress: "List[float]" = []  # when the progress file was changed, as just seen
+        # What other threads have found out: functions of the controller, which also get the time.
+        self._inbox: "collections.deque[Callable[[float], None]]" = collections.deque()
 
     def run(self) -> "Outcome":
         """Start one task on every node, handle their messages, and end the step."""
@@ -90,7 +90,7 @@ class JobRun(Actions):
             if self._requests.is_stopping:
                 self.log.event("stop")
             return outcome_of(controller.state, self.settings, 0)
-        self._steps = start_steps(self.text, self.job, self._parts)
+        self._steps = start_steps(self.text, self.job, self._components)
         for step in self._steps:  # first: what srun prints explains the messages of tasks that it ends
             self._loop.add(step.errors, functools.partial(self._copy_errors, step))
         for step in self._steps:
@@ -124,26 +124,17 @@ class JobRun(Actions):
             code = reader.poll()
             if code:
                 controller.losses.on_output_step_over(code, now)
-        while self._answers:
-            controller.losses.on_answer(self._answers.pop(0), now)
+        while self._inbox:
+            self._inbox.popleft()(now)
         while self._requests.signals:
             controller.endings.on_signal(self._requests.signals.pop(0), now)
         if self._requests.is_stopping and now >= self._next_look:
             self._next_look = now + CANCEL_INTERVAL
             self._files.submit(self._read_cancel)
-        self._watch_trainer(now)
-        controller.tick(now)
-
-    def _watch_trainer(self, now: float) -> None:
-        """Tell the controller what shows that the trainer gets on."""
-        stall = self.controller.stall
-        while self._sizes:
-            stall.on_output(self._sizes.pop(0), now)
-        while self._progress:
-            stall.on_progress(self._progress.pop(0), now)
-        if self.settings["watch"]["stall"] and now >= self._next_progress:
+        if parts.is_needed("watch", self.settings) and now >= self._next_progress:
             self._next_progress = now + PROGRESS_INTERVAL
             self._files.submit(self._read_progress)
+        controller.tick(now)
 
     def _read_progress(self) -> None:
         """Look whether the job's log has grown, and when the progress file was changed.
@@ -152,14 +143,14 @@ class JobRun(Actions):
         """
         output = os.fstat(1)
         if stat.S_ISREG(output.st_mode):
-            self._sizes.append(output.st_size)
+            self._inbox.append(functools.partial(self.controller.on_log_size, output.st_size))
         if not self.settings["watch"]["progress"]:
             return
         try:
             changed = os.stat(paths.host_path(self.settings["watch"]["progress"])).st_mtime
         except FileNotFoundError:
             changed = 0.0
-        self._progress.append(changed)
+        self._inbox.append(functools.partial(self.controller.on_progress_file, changed))
 
     def _copy_errors(self, step: "Step", data: bytes) -> None:
         """Copy what srun prints to the log."""
@@ -264,7 +255,7 @@ class JobRun(Actions):
     def _read_elsewhere(self, fifo: str) -> "IO[bytes]":
         """Start a step that reads a FIFO of the head node, where that is another host; return its output."""
         argv = script_parts.story_command(self.text, "read_output", self.job["nodes"][0], fifo)
-        env = step_environment.step_environment(os.environ, self.text, self._parts[0].record)
+        env = step_environment.step_environment(os.environ, self.text, self._components[0].record)
         reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env)
         self._readers.append(reader)
         self._remote_readers.append(reader)
@@ -291,7 +282,8 @@ class JobRun(Actions):
             answers = hosts.find_answering(asked, self.job["slurmd_port"], CONNECT_TIMEOUT)
             if not answers and command_runner.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
                 answers = {SLURMCTLD}
-            self._answers.extend(answers)
+            for host in answers:
+                self._inbox.append(functools.partial(self.controller.losses.on_answer, host))
 
         if not (self._asking and self._asking.is_alive()):
             self._asking = background_io.start("questions to hosts", find)
@@ -315,7 +307,7 @@ class JobRun(Actions):
         argv = script_parts.story_command(
             self.text, "start_service", str(len(nodes)), str(job["cpus"][0]), folder, name, logs, *options
         )
-        env = step_environment.step_environment(os.environ, self.text, self._parts[0].record)
+        env = step_environment.step_environment(os.environ, self.text, self._components[0].record)
 
         def start() -> None:
             with open(os.path.join(logs, "service-%s.log" % name), "ab", opener=paths.own_file) as log:

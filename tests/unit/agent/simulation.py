@@ -65,7 +65,7 @@ class Cluster(Actions):
             "services": [],
             "ray": {"nodes": nodes},
             "container": {"runtimes": ["podman"], "command": "", "image": "a/b:1", "step_args": []},
-            "groups": [{"name": "", "nodes": nodes, "spares": spares}],
+            "groups": [{"name": "", "nodes": nodes, "spares": spares, "gpus_per_node": 8}],
             **settings,
         }
         self.job: Any = {"nodes": self.nodes[:nodes], "spares": self.nodes[nodes:], "grace": 10, "chances": 0}

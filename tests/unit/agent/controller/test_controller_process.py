@@ -642,7 +642,7 @@ def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.Monkey
         text, job, [component], RecordedLog(), CallQueue("the run directory"), Requests(), Loop(print)
     )
     seen: list[int] = []
-    monkeypatch.setattr(run.controller, "on_output_step_over", lambda code, _now: seen.append(code))
+    monkeypatch.setattr(run.controller.losses, "on_output_step_over", lambda code, _now: seen.append(code))
     monkeypatch.setattr(run.controller, "tick", lambda _now: None)
     run.read_trainer_output("/nowhere")
     until = time.monotonic() + HANG
@@ -741,7 +741,7 @@ def test_a_log_whose_file_system_stalls(monkeypatch: pytest.MonkeyPatch) -> None
     files, is_back, sizes = CallQueue("the run directory"), threading.Event(), []
     run = JobRun(text, job, [component], RecordedLog(), files, Requests(), Loop(print))
     monkeypatch.setattr(run.controller, "tick", lambda _now: None)
-    monkeypatch.setattr(run.controller.stall, "on_output", lambda size, _now: sizes.append(size))
+    monkeypatch.setattr(run.controller, "on_log_size", lambda size, _now: sizes.append(size))
     with tempfile.TemporaryFile() as log:
         log.write(b"text")
         log.flush()
