@@ -41,6 +41,7 @@ def _has_runtime(*names: str) -> "Condition":
 # Name -> files, and whether a job needs them.
 PARTS: "Dict[str, Tuple[Tuple[str, ...], Condition]]" = {
     "types": (("wire/messages.py", "wire/settings.py"), lambda _: False),  # only type checkers read them
+    "gpus": (("container/cuda.py",), _has_gpus),
     "watch": (("controller/stall.py", "container/stacks.py", "node/evidence.py"), _watches_stalls),
     "stages": (
         (

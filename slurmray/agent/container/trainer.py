@@ -9,6 +9,7 @@ import time
 from .. import paths
 from ..job_errors import JobError
 from . import ports, process_tree, variables
+from .part import Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ MAX_SHOWN = 200  # characters of the command in the log
 REFUSED = "ray-job-refused"  # file in the job's folder with the error if Ray rejected the job, as JSON
 
 
-class Trainer:
+class Trainer(Part):
     """The trainer's process. It starts when the batch script reads its output."""
+
+    roles = ("trainer",)
 
     def __init__(self, context: "NodeContext") -> None:
         self.context = context
@@ -94,8 +97,9 @@ class Trainer:
         os.close(err)
         return True
 
-    def ended(self, code: int) -> None:
+    def child_ended(self, role: str, code: int) -> None:
         """Send the trainer's exit code. JobError where it could not be submitted to Ray."""
+        del role
         try:
             with open(os.path.join(self.context.folder, REFUSED)) as file:
                 refusal = json.load(file)
@@ -110,7 +114,7 @@ class Trainer:
         return stop["signal"] if is_warning else stop["cancel_signal"] or stop["signal"]
 
     def send_signal(self, name: str) -> bool:
-        """Send a signal, e.g. "TERM", to the trainer's process group. Return False if no trainer runs."""
+        """Send a signal to the trainer's process group. Return False if no trainer runs."""
         pid = self.context.children.find_pid("trainer")
         if pid is not None:
             os.killpg(pid, getattr(signal, "SIG" + name))

@@ -79,17 +79,16 @@ def check(folder: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], **
     settings_of_job: Any = settings(container={"accelerators": ["nvidia"]}, **more)
     context.settings, context.rank, context.node_env = settings_of_job, 0, env
     context.job = containers.job()  # type: ignore[assignment]
-    check = cuda.GpuCheck(context)
-    check.start()
-    while check.is_running and not codes:
-        context.children.reap()
-        if not codes and check.kill_if_late():
-            codes.append(0)
-    if codes:
-        try:
-            check.ended(codes[0])
-        except job_errors.Unfit:
-            return sent, None
+    check = cuda.GpuCheck(context, lambda: None)
+    check.on_start_ray()
+    try:
+        while check.is_busy:
+            context.children.reap()
+            if codes:
+                check.child_ended(cuda.ROLE, codes[0])
+            check.tick()
+    except job_errors.Unfit:
+        return sent, None
     return sent, check.is_open
 
 

@@ -51,7 +51,7 @@ class Node(node_context.NodeContext):
         self.sent: list[dict[str, Any]] = []
         write_agent(folder)
         self.gcs = "10.0.0.1:6379"
-        self.stages = stages.Stages(self)
+        self.stages = stages.Stages(self, lambda: None)
         self.agent = LogAgent(name, folder, folder, self.settings, self.job)
         self.logs = ServiceLogs(self.agent)
 
@@ -136,9 +136,9 @@ def test_order_of_stages(node: Callable[..., Node], tmp_path: Path) -> None:
     one.until_done("prepare-with-ray")
     assert "late 10.0.0.1:6379\n" in log.read_text()
     for stage in ("services", "prepare-with-ray"):
-        assert not one.stages.are_done()
+        assert not one.stages.may_train()
         one.stages.on_stage_done(stage)
-    assert one.stages.are_done()
+    assert one.stages.may_train()
     sent = [message["stage"] for message in one.sent if message["type"] == "stage_done"]
     assert sent == ["prepare", "services", "prepare-with-ray"]
 
@@ -219,19 +219,19 @@ def test_the_trainer_waits_for_each_stage(node: Callable[..., Node], name: str) 
     one.is_ready = True
     idle(one, name)
     one.stages.begin()
-    assert not one.stages.are_done()
+    assert not one.stages.may_train()
     assert one.stages.may_join_ray() == (name not in ("prepare", "services"))
     assert one.stages.is_preparing() == name.startswith("prepare")
     assert one.stages.doing == name
     one.stages.work[name].is_done_here = True
     assert one.stages.doing == ""
-    assert not one.stages.are_done(), "other nodes may not be"
+    assert not one.stages.may_train(), "other nodes may not be"
     one.stages.on_stage_done(name)
-    assert one.stages.are_done()
+    assert one.stages.may_train()
     assert one.stages.may_join_ray()
     assert not one.stages.is_preparing()
     one.deadline = time.monotonic()
-    assert not one.stages.are_done(), "the job is being ended"
+    assert not one.stages.may_train(), "the job is being ended"
 
 
 def test_stages_of_a_job_that_is_being_ended(node: Callable[..., Node]) -> None:
@@ -264,7 +264,7 @@ def test_a_node_that_joins_does_not_wait_for_others(node: Callable[..., Node]) -
         one.is_ready = name != "prepare"
         one.stages.count_own_as_all()
     assert order == [["prepare"], ["prepare", "services"], [*ALL[1:4]], [*ALL[1:]]]
-    assert one.stages.are_done()
+    assert one.stages.may_train()
 
 
 def test_a_node_of_the_first_start_measures(node: Callable[..., Node]) -> None:
@@ -373,7 +373,7 @@ def test_grace_period_of_a_prepare_step(node: Callable[..., Node], tmp_path: Pat
     assert one.stages.send_signal("USR1"), "another node's step still runs"
     with pytest.raises(Finished):
         one.stages.on_stage_done("prepare")
-    assert not one.stages.are_done()
+    assert not one.stages.may_train()
     assert not one.children.roles
     assert log.read_text() == "up\nsaved\n"
     assert "prepared" not in [message["type"] for message in one.sent]
@@ -461,9 +461,9 @@ def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> 
     one.stages.on_stage_done("prepare-with-ray")
     one.until_done("services-with-ray")
     one.until(lambda: log.read_text().count("\n") == 3)
-    assert not one.stages.are_done()
+    assert not one.stages.may_train()
     one.stages.on_stage_done("services-with-ray")
-    assert one.stages.are_done()
+    assert one.stages.may_train()
     early, *late = log.read_text().splitlines()
     assert early == "early:  1 6,7"
     assert sorted(late) == ["late: 10.0.0.1:6379 1 0,1,2,3,4", "with-gpus: 10.0.0.1:6379 1 5"]
@@ -473,7 +473,7 @@ def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> 
     with pytest.raises(JobError, match="service late exited with 137"):
         os.killpg(pid, signal.SIGKILL)
         one.until(lambda: False)
-    one.stages.stop_services()
+    one.stages.end()
     assert not [role for role in one.children.roles.values() if role.startswith("service")]
 
 
@@ -486,7 +486,7 @@ def test_services_end_in_reverse_order(node: Callable[..., Node], tmp_path: Path
     one = node(services=[{"name": n, "run": run, "env": {"NAME": n}} for n in ("first", "last")] + [deaf])
     one.stages.begin()
     one.until(lambda: log.exists() and log.read_text() == "up\n" * 3)
-    one.stages.stop_services()
+    one.stages.end()
     assert log.read_text() == "up\n" * 3 + "last\nfirst\n"
 
 

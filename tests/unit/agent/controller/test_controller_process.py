@@ -735,7 +735,7 @@ def test_a_trainer_whose_last_line_has_no_newline(tmp_path: Path, stream: str) -
 
 def test_a_log_whose_file_system_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size is read in a thread: the controller goes on, and sends heartbeats."""
-    text = render_script(make_plan(JobSpec()))
+    text = render_script(make_plan(JobSpec(slurm={"gpus_per_node": 1})))
     job: Any = {"nodes": ["node1"], "spares": [], "spares_of_groups": [0], "batch_host": "", "run_dir": "/"}
     component: Any = SimpleNamespace(record="")
     files, is_back, sizes = CallQueue("the run directory"), threading.Event(), []
