@@ -38,10 +38,29 @@ def _has_runtime(*names: str) -> "Condition":
     return lambda settings: set(names) & set(settings["container"]["runtimes"])
 
 
+def _shares_image(settings: "Settings") -> bool:
+    return settings["container"]["stage"] == "shared"
+
+
+def _has_shared_files(settings: "Settings") -> bool:
+    """Apptainer builds an image into a cache that nodes share."""
+    return _shares_image(settings) or bool(_has_runtime("apptainer", "singularity")(settings))
+
+
 # Name -> files, and whether a job needs them.
 PARTS: "Dict[str, Tuple[Tuple[str, ...], Condition]]" = {
     "types": (("wire/messages.py", "wire/settings.py"), lambda _: False),  # only type checkers read them
-    "gpus": (("container/cuda.py",), _has_gpus),
+    "gpus": (
+        (
+            "container/cuda.py",
+            "node/checks/gpu_health.py",
+            "node/checks/gpus.py",
+            "node/gpu_processes.py",
+            "node/gpu_samples.py",
+            "node/runtimes/cdi.py",
+        ),
+        _has_gpus,
+    ),
     "watch": (("controller/stall.py", "container/stacks.py", "node/evidence.py"), _watches_stalls),
     "stages": (
         (
@@ -71,7 +90,22 @@ PARTS: "Dict[str, Tuple[Tuple[str, ...], Condition]]" = {
     ),
     "ray_job": (("container/ray_job.py",), lambda settings: settings["trainer"]["launch"] == "ray-job"),
     "check": (("container/check_cluster.py",), lambda settings: not settings["trainer"]["command"]),
+    "variables": (
+        ("node/node_variables.py",),
+        lambda settings: settings["env_file"] or settings["node_env"],
+    ),
     "setup": (("container/setup.py",), lambda settings: settings["container"]["setup"]),
+    "shared_files": (("node/shared_file.py",), _has_shared_files),
+    "shared_image": (("node/shared_image.py",), _shares_image),
+    "engine": (
+        ("node/image.py", "node/pull.py", "node/runtimes/engine.py"),
+        _has_runtime("podman", "docker"),
+    ),
+    "podman": (("node/runtimes/podman.py",), _has_runtime("podman")),
+    "docker": (("node/runtimes/docker.py",), _has_runtime("docker")),
+    "apptainer": (("node/runtimes/apptainer.py",), _has_runtime("apptainer", "singularity")),
+    "none": (("node/runtimes/none.py", "container/guard.py"), _has_runtime("none", "pyxis")),
+    "pyxis": (("node/runtimes/pyxis.py",), _has_runtime("pyxis")),
     "sweep": (("combinations.py",), lambda settings: settings["sweep"]),
 }
 

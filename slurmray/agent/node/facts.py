@@ -16,6 +16,11 @@ def user_name() -> str:
     return paths.user_name(os.getuid())
 
 
+def shares_gpus(env: "Mapping[str, str]") -> bool:
+    """Whether Slurm shares the GPUs of this step among jobs: gres/shard and gres/mps."""
+    return "SLURM_SHARDS_ON_NODE" in env or "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in env
+
+
 def drop_foreign_session(env: "Dict[str, str]") -> "Dict[str, str]":
     """The environment without the variables of LOGIN_SESSION that are not valid on this node.
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 TASK = "task"
 INSIDE = "inside"
+LOCK_TIMEOUT = 10.0  # seconds for the container process to end
 
 
 def make(node: "NodeApi", agent: str) -> str:
@@ -176,6 +177,12 @@ def _start_time(pid: int) -> str:
     with open("/proc/%d/stat" % pid, errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
     return "" if fields[0] in "ZX" else fields[19]
+
+
+def end_task(folder: str) -> bool:
+    """Wait for the end of the container process, then kill what is left. Return whether nothing is left."""
+    wait_for_lock(folder, LOCK_TIMEOUT)
+    return end_processes(folder)
 
 
 def end_processes(folder: str) -> bool:

@@ -2,9 +2,17 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Protocol  # novermin
+    from typing import Dict, List, Optional, Protocol, Sequence, Tuple  # novermin
 else:
     Protocol = object
+
+
+class Devices:
+    """Devices for the containers; None without GPUs of that vendor."""
+
+    nvidia: "Optional[List[str]]" = None  # UUIDs
+    amd: "Optional[List[Tuple[str, int]]]" = None  # path and group of each device
+    network: "Sequence[str]" = ()  # paths
 
 
 class Runtime(Protocol):

@@ -3,7 +3,8 @@
 import os
 
 from ... import command_runner
-from . import gpus, storage
+from ..facts import shares_gpus
+from . import storage
 from .expansion import expand_paths
 from .shared_run_directory import open_run_directory
 
@@ -61,7 +62,7 @@ def _check_gpus_of_slurm(node: "NodeApi") -> None:
     wanted = node.group["gpus_per_node"]
     if given != wanted:
         fix = "--gpus-per-node %d" % given  # the controller prepends the command
-        if any(name in node.env for name in gpus.SHARED) and not wanted:
+        if shares_gpus(node.env) and not wanted:
             fix = (
                 "--set ray.gpus_per_node=%d" % given
             )  # Slurm counts the GPU, but the job asked for a part of it

@@ -3,10 +3,12 @@
 import os
 
 from ... import command_runner
+from ..facts import shares_gpus
+from ..runtime_interface import Devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, List, Optional, Tuple
 
     from ..agent_interface import NodeApi
     from . import gpu_health
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
 ACCELERATOR_VARIABLE = "SLURMRAY_ACCELERATOR"
 # Without persistence mode the driver initializes each GPU at every call, which takes seconds.
 NVIDIA_SMI_TIMEOUT = 60.0  # seconds
-# Variables of steps whose GPUs Slurm shares among jobs: gres/shard and gres/mps.
-SHARED = ("SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 LOSS_TIMEOUT = 10.0  # seconds; less than the controller waits for the answer
 GPUS_NAMED = 4  # at most in one finding
 # Exit codes of nvidia-smi, by its manual: it worked, found no GPU, one has fallen off the bus. With others,
@@ -24,14 +24,6 @@ GPUS_NAMED = 4  # at most in one finding
 ABOUT_GPUS = (0, 6, 15)
 # For the network between nodes: InfiniBand, Slingshot, gdrcopy, and NVLink between nodes (IMEX channels).
 NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-imex-channels/*")
-
-
-class Devices:
-    """Devices for the containers; None without GPUs of that vendor."""
-
-    nvidia: "Optional[List[str]]" = None  # UUIDs
-    amd: "Optional[List[Tuple[str, int]]]" = None  # path and group of each device
-    network: "Sequence[str]" = ()  # paths
 
 
 def find_devices(node: "NodeApi", is_engine: bool, root: str = "/") -> Devices:
@@ -181,7 +173,7 @@ def _check_health(node: "NodeApi", checked: "List[gpu_health.Gpu]") -> None:
     """Record findings about the GPUs; one for all that have the same fault."""
     from . import gpu_health
 
-    is_shared = any(name in node.env for name in SHARED)
+    is_shared = shares_gpus(node.env)
     rows: "Dict[gpu_health.Finding, List[str]]" = {}
     for gpu, index in zip(checked, _indices(node, len(checked))):
         name = "GPU%s (%s)" % (index, gpu.uuid or gpu.address)

@@ -4,16 +4,16 @@ import os
 
 from ... import paths
 from ...job_errors import JobError
-from .. import shared_file
-from ..checks import gpus
+from .. import job_folder, shared_file
 from ..image_commands import report_failure, run_with_tmpdir
 from .base import Base
 from .mount_options import mount_options
-from .none import remove_processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
+
+    from ..runtime_interface import Devices
 
 
 class Apptainer(Base):
@@ -38,10 +38,10 @@ class Apptainer(Base):
         os.mkdir(work)
         self.options += ["--workdir", work, "--env", _env_value(paths.FOLDER_VARIABLE, node.folder)]
         self.options += mount_options(node, self)
-        self.options += self.device_options(gpus.find_devices(node, self.is_engine))
+        self.options += self.device_options(self.find_devices())
         self.options += node.settings["container"]["args"]
 
-    def device_options(self, devices: "gpus.Devices") -> "List[str]":
+    def device_options(self, devices: "Devices") -> "List[str]":
         """Containers see all GPUs that the cgroup allows; Slurm's mask selects the job's."""
         options: "List[str]" = []
         if devices.nvidia is not None:
@@ -118,7 +118,7 @@ class Apptainer(Base):
         return self._run_argv(node.settings["container"]["python"], "-I", agent, "container", node.name)
 
     def remove(self) -> bool:
-        return remove_processes(self.node.folder)
+        return job_folder.end_task(self.node.folder)
 
 
 class Singularity(Apptainer):

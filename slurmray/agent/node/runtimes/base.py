@@ -1,14 +1,13 @@
 """What the runtimes have in common."""
 
-from ... import inherited
-from ..runtime_interface import Runtime
+from ... import inherited, parts
+from ..runtime_interface import Devices, Runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
 
     from ..agent_interface import NodeApi
-    from ..checks.gpus import Devices
 
 
 class Base(Runtime):
@@ -25,7 +24,15 @@ class Base(Runtime):
         masks = () if self.is_engine else inherited.GPU_MASKS
         self.gpu_masks = {name: node.env[name] for name in masks if name in node.env}
 
-    def device_options(self, devices: "Devices") -> "List[str]":  # noqa: ARG002
+    def find_devices(self) -> Devices:
+        """The job's devices on this node. Records findings."""
+        if not parts.is_needed("gpus", self.node.settings):
+            return Devices()
+        from ..checks import gpus
+
+        return gpus.find_devices(self.node, self.is_engine)
+
+    def device_options(self, devices: Devices) -> "List[str]":  # noqa: ARG002
         """Options that pass devices to the containers."""
         return []
 
