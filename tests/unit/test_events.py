@@ -37,8 +37,8 @@ def event_line(name: str, **fields: Any) -> str:
     return job_log.event_line(name, {**example(name), **fields})
 
 
-def test_the_agent_and_the_table_have_the_same_events() -> None:
-    assert job_log.LINES.keys() == events.EVENTS.keys()
+def test_each_line_of_the_log_is_that_of_an_event() -> None:
+    assert job_log.LINES.keys() <= events.EVENTS.keys()
 
 
 @pytest.mark.parametrize("name", events.EVENTS)

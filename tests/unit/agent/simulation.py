@@ -10,7 +10,7 @@ from typing import Any, cast
 from slurmray.agent.controller.decisions import Actions, Controller
 from slurmray.agent.controller.outcome import Outcome, outcome_of
 from slurmray.agent.controller.state import Requests
-from slurmray.agent.job_log import LINES, JobLog
+from slurmray.agent.job_log import JobLog
 from slurmray.events import EVENTS
 
 from .wire_types import TO_CONTROLLER, TO_NODES, checked
@@ -29,9 +29,7 @@ class RecordedLog(JobLog):
     def event(self, name: str, **fields: Any) -> None:
         assert fields.keys() == EVENTS[name][1].keys(), name  # documented in docs/reference/events.md
         self.events.append((name, fields))
-        line = LINES[name].format(**fields)
-        if line:
-            self.write(line)
+        super().event(name, **fields)
 
     def write(self, text: str) -> None:
         self.lines.append(text)
