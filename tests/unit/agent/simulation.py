@@ -147,10 +147,11 @@ class Cluster(Actions):
     def train(self) -> None:
         """Start all nodes, Ray and the trainer."""
         self.check()
-        self.receive("node1", "versions", text="Ray 2.60.0, Python 3.11.2")
-        self.receive("node1", "join", address="10.0.0.1:6379")
-        self.receive("node1", "ready")
-        self.receive("node1", "trainer", command="python3 train.py")
+        head = self.nodes[0]
+        self.receive(head, "versions", text="Ray 2.60.0, Python 3.11.2")
+        self.receive(head, "join", address="10.0.0.1:6379")
+        self.receive(head, "ready")
+        self.receive(head, "trainer", command="python3 train.py")
         self.controller.tick(self.now)
 
     def end(self) -> Outcome:
