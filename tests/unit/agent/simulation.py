@@ -13,6 +13,7 @@ from slurmray.agent.controller.state import Requests
 from slurmray.agent.job_log import JobLog
 from slurmray.events import EVENTS
 
+from . import containers
 from .wire_types import TO_CONTROLLER, TO_NODES, checked
 
 FOLDER = "/tmp/ray-9-0-abcdef"
@@ -48,27 +49,26 @@ class Cluster(Actions):
     def __init__(self, nodes: int = 3, head: str = "node1", spares: int = 0, **settings: Any) -> None:
         self.nodes = [head, *(f"node{number}" for number in range(2, nodes + spares + 1))]
         self.settings: Any = {
-            "render_again": "slurmray render",
-            "only_checks": False,
-            "setup": "",
-            "on_node_loss": "fail",
-            "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
-            "requeue": {"max": 0, "exit_code": 0},
-            "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
-            "timeouts": {"ready": 600, "heartbeat": 25},
-            "watch": {"interval": 30, "stall": 0, "action": "report", "progress": ""},
-            "checks": {"paths": [], "same_commit": "", "bf16": False, "burn_in": 0},
-            "prepare": [],
-            "services": [],
-            "ray": {"nodes": nodes},
-            "container": {"runtimes": ["podman"], "command": "", "image": "a/b:1", "step_args": []},
-            "groups": [{"name": "", "nodes": nodes, "spares": spares}],
+            **containers.settings(
+                render_again="slurmray render",
+                stop={"lead": 60},
+                timeouts={"ready": 600},
+                watch={"interval": 30},
+                container={"runtimes": ["podman"], "image": "a/b:1"},
+                ray={"nodes": nodes},
+                groups=[{"name": "", "nodes": nodes, "spares": spares}],
+            ),
             **settings,
         }
-        self.job: Any = {"nodes": self.nodes[:nodes], "spares": self.nodes[nodes:], "grace": 10, "chances": 0}
-        self.job["spares_of_groups"] = [spares]
-        self.job.update(batch_host=head, id="9", attempt=0, restart=0, name_for_commands="9", run_dir="/r")
-        self.job["stalls"] = 0
+        self.job: Any = containers.job(
+            id="9",
+            name_for_commands="9",
+            nodes=self.nodes[:nodes],
+            spares=self.nodes[nodes:],
+            spares_of_groups=[spares],
+            batch_host=head,
+            run_dir="/r",
+        )
         self.log = RecordedLog()
         self.controller = Controller(
             cast(Any, self.settings), cast(Any, self.job), self.log, self, Requests()
