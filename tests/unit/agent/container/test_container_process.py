@@ -23,7 +23,18 @@ from hypothesis import strategies as st
 from slurmray.agent import heartbeat
 from slurmray.agent.container import setup
 from slurmray.agent.container.ray import ports
-from tests.unit.agent.containers import RAY, Cluster, Node, cluster, group, job, left_over, settings
+from tests.unit.agent.containers import (
+    RAY,
+    Cluster,
+    Node,
+    cluster,
+    group,
+    job,
+    left_over,
+    prepare,
+    service,
+    settings,
+)
 from tests.unit.texts import TEXTS, TOKENS
 
 
@@ -490,17 +501,20 @@ def test_a_spare_node_has_its_stages_when_it_joins(tmp_path: Path, start: str) -
     """No other node waits for them. Its Ray runs before those that need Ray, and after the others."""
     events = tmp_path / "events"  # of the stand-in for Ray
 
-    def step(name: str, then: str = "", **fields: object) -> dict[str, object]:
-        run = f"echo {name} $NODE_RANK ${{RAY_ADDRESS:+Ray}} >>{events}; {then}"
-        return {"name": name, "run": ["bash", "-c", run], "where": "all", "needs_ray": False, **fields}
+    def run(name: str) -> str:
+        return f"echo {name} $NODE_RANK ${{RAY_ADDRESS:+Ray}} >>{events}; "
 
-    def service(name: str, **fields: object) -> dict[str, object]:
-        made = step(name, "sleep 600", host=False, env={}, gpus=0, restarts=0, on_end="fail", **fields)
-        return {**made, "ready": {"run": ["grep", "-q", f"{name} 1", str(events)], "timeout": 30}}
+    def waited_for(name: str, **fields: object) -> dict[str, Any]:
+        ready = {"run": ["grep", "-q", f"{name} 1", str(events)], "timeout": 30}
+        return service(name, run(name) + "sleep 600", ready=ready, **fields)
 
     spec = settings(
-        prepare=[step("data", once=True), step("model", once=False), step("head", once=False, where="head")],
-        services=[service("reward"), service("judge", needs_ray=True, where="workers")],
+        prepare=[
+            prepare("data", run("data"), where="all", once=True),
+            prepare("model", run("model"), where="all"),
+            prepare("head", run("head")),
+        ],
+        services=[waited_for("reward"), waited_for("judge", needs_ray=True, where="workers")],
         trainer=trainer("sleep", "60"),
         ray={"start": start, "worker_args": ["--node-manager-port=0"]},
     )
@@ -521,11 +535,11 @@ def test_a_spare_node_has_its_stages_when_it_joins(tmp_path: Path, start: str) -
 
 def test_a_spare_node_whose_services_have_nothing_to_wait_for(tmp_path: Path) -> None:
     """The prepare step is the last child that ends before Ray starts."""
-    more = {"where": "all", "needs_ray": False}
-    prepare = {"name": "data", "run": ["sleep", "0.5"], "once": False, **more}
-    service = {"host": False, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail", **more}
-    services = [{"name": "reward", "run": ["sleep", "600"], **service}]
-    spec = settings(prepare=[prepare], services=services, trainer=trainer("sleep", "60"))
+    spec = settings(
+        prepare=[prepare("data", ["sleep", "0.5"], where="all")],
+        services=[service("reward", ["sleep", "600"])],
+        trainer=trainer("sleep", "60"),
+    )
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
         made.start(spec, job(spares=["gpu-3"]))
         gcs = made.run_until("join")["address"]
@@ -593,34 +607,17 @@ def test_stages_on_two_nodes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     spec = settings(
         prepare=[
-            {
-                "name": "data",
-                "run": ["bash", "-c", f"sleep 1; echo data $NODE_RANK >>{log}"],
-                "where": "all",
-                "needs_ray": False,
-                "once": True,
-            },
-            {
-                "name": "late",
-                "run": ["bash", "-c", f"echo late $RAY_ADDRESS >>{log}"],
-                "where": "head",
-                "needs_ray": True,
-                "once": False,
-            },
+            prepare("data", f"sleep 1; echo data $NODE_RANK >>{log}", where="all", once=True),
+            prepare("late", f"echo late $RAY_ADDRESS >>{log}", needs_ray=True),
         ],
         services=[
-            {
-                "name": "reward",
-                "run": ["bash", "-c", f"echo up >>{log}; sleep 600"],
-                "where": "head",
-                "host": False,
-                "needs_ray": False,
-                "env": {},
-                "gpus": 1,
-                "ready": {"run": ["grep", "-q", "up", str(log)], "timeout": 30},
-                "restarts": 0,
-                "on_end": "fail",
-            }
+            service(
+                "reward",
+                f"echo up >>{log}; sleep 600",
+                where="head",
+                gpus=1,
+                ready={"run": ["grep", "-q", "up", str(log)]},
+            )
         ],
         trainer=shell("echo $CUDA_VISIBLE_DEVICES"),
         ray={"gpus": 1},
@@ -670,11 +667,14 @@ def test_a_burn_in_needs_pytorch(tmp_path: Path, torch: dict[str, str]) -> None:
 
 def test_prepare_steps_wait_for_the_burn_in(tmp_path: Path, torch: dict[str, str]) -> None:
     """The head node has no GPU: it only keeps PyTorch's store, until the others are done."""
-    step = {"name": "data", "run": ["true"], "where": "head", "needs_ray": False, "once": False}
     groups = [group(1, 0, "head"), group(2, 2, "workers")]
     head = {"gpus": 0, "cpus": None, "memory": None}
     spec = settings(
-        checks=CHECKS, prepare=[step], groups=groups, ray={"head": head}, env={**torch, "TORCH": "1"}
+        checks=CHECKS,
+        prepare=[prepare("data", ["true"])],
+        groups=groups,
+        ray={"head": head},
+        env={**torch, "TORCH": "1"},
     )
     show = shell("pgrep -af '[a]gent burn-in'; exit 0")
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
@@ -894,14 +894,10 @@ def test_gpu_masks_are_those_of_the_node_agent(tmp_path: Path, given: dict[str, 
 
 def test_programs_of_the_job_have_the_submitter_s_umask(tmp_path: Path) -> None:
     """The file system has no other way to tell who may read what a trainer writes."""
-    fields = {"host": False, "needs_ray": False, "env": {}, "restarts": 0, "on_end": "continue", "gpus": 0}
     spec = settings(
         container={"setup": f"umask >>{tmp_path}/setup"},
-        prepare=[
-            {"name": "data", "where": "all", "needs_ray": True, "once": True}
-            | {"run": ["bash", "-c", f"umask >>{tmp_path}/prepare"]}
-        ],
-        services=[{"name": "judge", "where": "all", "run": ["bash", "-c", "umask; sleep 60"], **fields}],
+        prepare=[prepare("data", f"umask >>{tmp_path}/prepare", needs_ray=True)],
+        services=[service("judge", "umask; sleep 60", on_end="continue")],
         # The container process has it only while it starts a program.
         trainer=shell("umask; until grep -q ^Umask:.0022 /proc/$PPID/status; do sleep 0.1; done; echo 0022"),
     )
@@ -931,17 +927,13 @@ def test_ray_s_logs_stay_for_the_node_agent(tmp_path: Path, has_succeeded: bool)
 def test_a_node_for_services_alone(tmp_path: Path) -> None:
     """It is not in Ray, does the prepare steps of all nodes, and is healthy."""
     log = tmp_path / "log"
-    fields = {"host": False, "needs_ray": False, "env": {}, "restarts": 1, "on_end": "fail"}
     run = (
         f"echo $NODE_RANK $CUDA_VISIBLE_DEVICES ${{RAY_ADDRESS-none}} >>{log}; "
         f"until [[ -e {log}.end ]]; do sleep 0.1; done; rm {log}.end"
     )
     spec = settings(
-        prepare=[
-            {"name": "data", "run": ["true"], "where": "all", "needs_ray": needs_ray, "once": True}
-            for needs_ray in (False, True)
-        ],
-        services=[{"name": "judge", "run": ["bash", "-c", run], "where": 1, "gpus": 2, **fields}],
+        prepare=[prepare("data", ["true"], where="all", needs_ray=needs_ray) for needs_ray in (False, True)],
+        services=[service("judge", run, where=1, gpus=2, restarts=1)],
         trainer=shell(f"echo $SERVICE_JUDGE_HOSTS; until [[ -e {log}.over ]]; do sleep 0.1; done"),
         ray={"nodes": 1},
     )
