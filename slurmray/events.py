@@ -170,14 +170,6 @@ EVENTS: dict[str, Event] = {
 }
 
 
-# Event -> fields that were added later: jobs that older versions have rendered do not write them.
-_NEW_FIELDS = {
-    "start": {"components", "ray_nodes", "spares", "spares_of_components"},
-    "attach": {"runtime", "folder", "unset"},
-    "restart": {"failed"},
-}
-
-
 def fits(event: Any) -> TypeGuard[dict[str, Any]]:
     """Whether a value is an event with the fields that slurmray uses: a job's programs can write the file."""
     name = event.get("event") if isinstance(event, dict) else None
@@ -185,11 +177,8 @@ def fits(event: Any) -> TypeGuard[dict[str, Any]]:
         return False
     if name not in EVENTS:  # of a later version
         return True
-    new = _NEW_FIELDS.get(name, set())
-    return all(
-        _fits(event[field], kind) if field in event else field in new
-        for field, (kind, _) in EVENTS[name][1].items()
-    )
+    fields = EVENTS[name][1].items()
+    return all(field in event and _fits(event[field], kind) for field, (kind, _) in fields)
 
 
 def _fits(value: Any, kind: dict[str, Any]) -> bool:
