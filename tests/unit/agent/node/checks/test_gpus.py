@@ -214,6 +214,7 @@ def test_a_podman_without_cdi(podman_node: FakeNode) -> None:
 LOST = "Unable to determine the device handle for GPU0000:E1:00.0: Unknown Error"
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
 LOOK = "look at nvidia-smi on node1; drain it if one is missing"
+NO_FILES = "look at gres.conf of node1: without File= Slurm does not say which GPUs are the job's"
 USE = "use slurm.gpus_per_node: 2 in place of ray.gpus_per_node"
 REPAIR = "ask the site to repair the driver of node1; until then, leave it out: slurm.exclude"
 FEWER = "ray.gpus_per_node: 1, or leave node1 out: slurm.exclude"
@@ -225,10 +226,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
     "fewer than Slurm's": ({"program": ONE, "present": 2}, ("preflight", "1 seen by nvidia-smi", "2", LOOK)),
     "more than Slurm's": (
         {"program": THREE, "present": 3},
-        (
-            *("preflight", "3 seen by nvidia-smi", "2"),
-            "look at gres.conf of node1: without File= Slurm does not say which GPUs are the job's",
-        ),
+        ("preflight", "3 seen by nvidia-smi", "2", NO_FILES),
     ),
     "fewer than Slurm's, of AMD": (
         {"devices": "kfd", "environment": {"ROCR_VISIBLE_DEVICES": "0"}},
@@ -244,14 +242,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
     ),
     "too many asked": (
         {"program": ONE, "present": 1, "is_counted": False},
-        *[
-            (
-                "preflight",
-                "1 seen by nvidia-smi",
-                "2",
-                "ray.gpus_per_node: 1, or leave node1 out: slurm.exclude",
-            )
-        ],
+        ("preflight", "1 seen by nvidia-smi", "2", FEWER),
     ),
     # nvidia-smi 580.173, public reports; exit code 18: NVML_ERROR_LIB_RM_VERSION_MISMATCH of nvml.h.
     "mismatch": (
