@@ -458,6 +458,12 @@ class Cluster:
             )
         self.send("start_ray", peers=list(peers))
 
+    def exit_code(self, spec: dict[str, Any], *of_job: dict[str, Any], **options: Any) -> int:
+        """Start a job as `start` does; return its trainer's exit code."""
+        self.start(spec, *of_job, **options)
+        code: int = self.run_until("exit")["code"]
+        return code
+
     def send(self, kind: str, **fields: Any) -> None:
         for node in self.nodes:
             node.send(kind, **fields)

@@ -172,8 +172,7 @@ def run_job(folder: Path, launch: str) -> dict[str, dict[str, str]]:
             write_client(folder / "lib")
             made.env["HOW"] = ""
             spec["container"]["workdir"] = str(folder / "job-gpu-1")
-        made.start(spec, job(env=OF_SUBMITTER), variables={"gpu-1": of_node})
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(spec, job(env=OF_SUBMITTER), variables={"gpu-1": of_node}) == 0
         inside = made.head.folder
         script = ["/bin/sh", str(inside / "begin-outside"), "/"]
         empty = {"PATH": os.environ["PATH"]}
