@@ -458,9 +458,9 @@ class Cluster:
             )
         self.send("start_ray", peers=list(peers))
 
-    def exit_code(self, spec: dict[str, Any], *of_job: dict[str, Any], **options: Any) -> int:
+    def exit_code(self, spec: dict[str, Any], this_job: dict[str, Any] | None = None, **options: Any) -> int:
         """Start a job as `start` does; return its trainer's exit code."""
-        self.start(spec, *of_job, **options)
+        self.start(spec, this_job, **options)
         code: int = self.run_until("exit")["code"]
         return code
 
