@@ -47,7 +47,7 @@ class RayJob:
         self._caught = 0  # a stop signal from before
         self._position = 0  # in the log
         self._info: "Any" = None  # the job's state, as last received
-        self._last_answer = time.monotonic()
+        self._last_answer = 0.0  # time.monotonic()
 
     def run(self) -> int:
         """Submit the job, wait for its end, and return its exit code."""
@@ -73,6 +73,7 @@ class RayJob:
 
     def follow(self) -> int:
         """Copy the log until the job ends; return the exit code."""
+        self._last_answer = time.monotonic()
         background_io.start("the state of Ray's job", self._poll_info)
         while True:
             info = self._info  # before the log, which is complete at the end of the job

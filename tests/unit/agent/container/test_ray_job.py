@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -312,6 +313,23 @@ def test_a_dashboard_that_hangs_does_not_end_a_job_whose_trainer_runs(
             job.follow()
         assert time.monotonic() - began >= 0.8, "the trainer still ran"
         reaper.join()
+
+
+def test_the_time_until_the_dashboard_answers_first_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role, "DASHBOARD_TIMEOUT", 0.5)
+    monkeypatch.setattr(role, "require_own_dashboard", lambda _: None)
+    job = role.RayJob({"id": "job", "folder": str(tmp_path), "dashboard": 0})
+    status = SimpleNamespace(name="FAILED", is_terminal=lambda: True)
+
+    def get_job_info(_name: str) -> SimpleNamespace:
+        time.sleep(0.1)
+        return SimpleNamespace(status=status, driver_exit_code=3)
+
+    job.client = SimpleNamespace(get_job_info=get_job_info)
+    time.sleep(0.6)
+    assert job.follow() == 3
 
 
 LISTENER = """
