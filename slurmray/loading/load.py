@@ -74,7 +74,6 @@ def load_plan(
     check: Callable[[Plan], object] = lambda _: None,
     fields: Mapping[str, Any] | None = None,
     profile: Profile | None = None,
-    stdin: bytes | None = None,
 ) -> Plan:
     """Return the plan of a file, with settings from the command line. SpecError lists all mistakes.
 
@@ -84,9 +83,9 @@ def load_plan(
     and with a + at its end the value, or each item of a list, is added to a list. trainer: the command after
     `--`, which overrides `run`. check: raises SpecError for more problems in a plan. fields: of the job spec,
     which override those of the file; those of a section one by one. profile: has the fields that the file and
-    those that it includes lack, and demands on the result. stdin: in place of standard input.
+    those that it includes lack, and demands on the result.
     """
-    stdin = read_stdin(path) if stdin is None else stdin
+    stdin = read_stdin(path)
     try:
         return _load(path, stdin, settings, trainer, check, fields or {}, profile, is_fast=True)
     except SpecError:  # once more, for the exact places of the mistakes

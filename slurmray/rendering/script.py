@@ -74,10 +74,11 @@ def assemble(
     template: a site's file that extends job.sbatch.j2; UsageError if it cannot be used.
     """
     if template is None:
-        return _render(directives, settings, runtimes)
+        return rebuild(directives, settings, runtimes, "", {})
     site = format_json(str(template))[1:-1]  # escaped, so that it stays on a comment's line
+    values = _make_values(directives, settings, runtimes, site)
     try:
-        text = _render(directives, settings, runtimes, template, site)
+        text = site_template.load(template, _make_environment(), values).render(values)
     except (jinja2.TemplateError, TypeError) as error:
         frames = traceback.extract_tb(error.__traceback__)
         *_, line = (frame.lineno for frame in frames if frame.filename == "<template>")
@@ -97,7 +98,10 @@ def rebuild(
 
     site: the template's name as in the header; "": none. blocks: its `prologue` and `epilogue`.
     """
-    return _render(directives, settings, runtimes, _REBUILT_SITE if site else None, site, blocks)
+    values = _make_values(directives, settings, runtimes, site)
+    environment = _make_environment()
+    template = environment.from_string(_REBUILT_SITE) if site else environment.get_template("job.sbatch.j2")
+    return template.render(values, site_blocks=blocks)
 
 
 @functools.cache
@@ -118,36 +122,28 @@ def agent_sha256() -> str:
 @functools.cache
 def story_sha256(runtimes: tuple[str, ...]) -> str:
     """Return the hash of the installed version's story for these runtimes."""
-    return sha256(script_parts.read_story(_render([], "{}", runtimes, story_hash="")))
+    story = _make_environment().get_template("partials/story.sh.j2")
+    return sha256(story.render(runtimes=_find_templates(runtimes)) + script_parts.STORY_END)
 
 
-def _render(
-    directives: Sequence[str],
-    settings: str,
-    runtimes: Sequence[str],
-    template: Path | str | None = None,
-    site: str = "",
-    blocks: Mapping[str, str] | None = None,
-    story_hash: str | None = None,
-) -> str:
-    """Render job.sbatch.j2, or a template that extends it: a site's file, or a text of ours."""
-    environment = _make_environment()
-    values = {
+def _make_values(
+    directives: Sequence[str], settings: str, runtimes: Sequence[str], site: str
+) -> dict[str, str | list[str]]:
+    """Return what job.sbatch.j2 and the templates of sites get."""
+    return {
         "directives": list(directives),
         "settings": settings,
-        "runtimes": [function for name in runtimes for function in RUNTIMES[name].templates],
+        "runtimes": _find_templates(runtimes),
         "version": __version__,
-        "story_sha256": story_sha256(tuple(runtimes)) if story_hash is None else story_hash,
+        "story_sha256": story_sha256(tuple(runtimes)),
         "agent_sha256": agent_sha256(),
         "agent": agent_text().removesuffix("\n"),
         "site": site,
-        "site_blocks": blocks or {},
     }
-    if template is None:
-        return environment.get_template("job.sbatch.j2").render(values)
-    if isinstance(template, Path):
-        return site_template.load(template, environment, values).render(values)
-    return environment.from_string(template).render(values)
+
+
+def _find_templates(runtimes: Sequence[str]) -> list[str]:
+    return [template for name in runtimes for template in RUNTIMES[name].templates]
 
 
 @functools.cache

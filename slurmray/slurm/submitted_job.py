@@ -450,8 +450,8 @@ class Job:
         SlurmError if Slurm refuses.
 
         now: without the trainer's grace period; one that has begun ends. Return whether that was possible:
-        not if an older version rendered the job, or its run directory cannot be written here. Then, and
-        without `now`, the trainer has its grace period.
+        not if its run directory cannot be written here. Then, and without `now`, the trainer has its grace
+        period.
         """
         self._check_owner()
         slurm_commands.output(self._argv("scancel", self.name), host=self.host)
@@ -468,7 +468,6 @@ class Job:
         if record.get("JobState") in (*FINAL, None):
             return True
         path = self._runs / f"{self.name}-{record.get('Restarts', '0')}" / CANCEL_NOW
-        # A job that an older version rendered has no such file, and would not read it.
         argv = ["bash", "-c", _WRITE_NOW, "bash", str(path)]
         return slurm_commands.call(argv, host=self.host).returncode == 0
 

@@ -296,15 +296,12 @@ class JobSpec(Model):
     @field_validator("restart")
     @classmethod
     def _check_restart(cls, value: Restart, info: ValidationInfo) -> Restart:
-        if "slurm" not in info.data:
+        if "slurm" not in info.data or not value.min_nodes:
             return value
-        slurm, wrong = info.data["slurm"], []
-        if slurm.groups and value.min_nodes:
-            wrong.append("min_nodes: the groups of a job have fixed numbers of nodes; leave it out")
-        elif value.min_nodes and value.min_nodes > slurm.nodes:
-            wrong.append(f"min_nodes: {value.min_nodes} is more than slurm.nodes, {slurm.nodes}; lower it")
-        if wrong:
-            raise ValueError(*wrong)
+        if info.data["slurm"].groups:
+            raise ValueError("min_nodes: the groups of a job have fixed numbers of nodes; leave it out")
+        if value.min_nodes > (nodes := info.data["slurm"].nodes):
+            raise ValueError(f"min_nodes: {value.min_nodes} is more than slurm.nodes, {nodes}; lower it")
         return value
 
     @field_validator("prepare", "services")

@@ -11,9 +11,10 @@ from slurmray.agent.controller.actions import Actions
 from slurmray.agent.controller.decisions import Controller
 from slurmray.agent.controller.outcome import Outcome, outcome_of
 from slurmray.agent.controller.state import Requests
-from slurmray.agent.job_log import LINES, JobLog
+from slurmray.agent.job_log import JobLog
 from slurmray.events import EVENTS
 
+from . import containers
 from .wire_types import TO_CONTROLLER, TO_NODES, checked
 
 FOLDER = "/tmp/ray-9-0-abcdef"
@@ -30,9 +31,7 @@ class RecordedLog(JobLog):
     def event(self, name: str, **fields: Any) -> None:
         assert fields.keys() == EVENTS[name][1].keys(), name  # documented in docs/reference/events.md
         self.events.append((name, fields))
-        line = LINES[name].format(**fields)
-        if line:
-            self.write(line)
+        super().event(name, **fields)
 
     def write(self, text: str) -> None:
         self.lines.append(text)
@@ -51,27 +50,26 @@ class Cluster(Actions):
     def __init__(self, nodes: int = 3, head: str = "node1", spares: int = 0, **settings: Any) -> None:
         self.nodes = [head, *(f"node{number}" for number in range(2, nodes + spares + 1))]
         self.settings: Any = {
-            "render_again": "slurmray render",
-            "only_checks": False,
-            "setup": "",
-            "on_node_loss": "fail",
-            "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
-            "requeue": {"max": 0, "exit_code": 0},
-            "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
-            "timeouts": {"ready": 600, "heartbeat": 25},
-            "watch": {"interval": 30, "stall": 0, "action": "report", "progress": ""},
-            "checks": {"paths": [], "same_commit": "", "bf16": False, "burn_in": 0},
-            "prepare": [],
-            "services": [],
-            "ray": {"nodes": nodes},
-            "container": {"runtimes": ["podman"], "command": "", "image": "a/b:1", "step_args": []},
-            "groups": [{"name": "", "nodes": nodes, "spares": spares, "gpus_per_node": 8}],
+            **containers.settings(
+                render_again="slurmray render",
+                stop={"lead": 60},
+                timeouts={"ready": 600},
+                watch={"interval": 30},
+                container={"runtimes": ["podman"], "image": "a/b:1"},
+                ray={"nodes": nodes},
+                groups=[{"name": "", "nodes": nodes, "spares": spares, "gpus_per_node": 8}],
+            ),
             **settings,
         }
-        self.job: Any = {"nodes": self.nodes[:nodes], "spares": self.nodes[nodes:], "grace": 10, "chances": 0}
-        self.job["spares_of_groups"] = [spares]
-        self.job.update(batch_host=head, id="9", attempt=0, restart=0, name_for_commands="9", run_dir="/r")
-        self.job["stalls"] = 0
+        self.job: Any = containers.job(
+            id="9",
+            name_for_commands="9",
+            nodes=self.nodes[:nodes],
+            spares=self.nodes[nodes:],
+            spares_of_groups=[spares],
+            batch_host=head,
+            run_dir="/r",
+        )
         self.log = RecordedLog()
         self.controller = Controller(
             cast(Any, self.settings), cast(Any, self.job), self.log, self, Requests()
@@ -150,10 +148,11 @@ class Cluster(Actions):
     def train(self) -> None:
         """Start all nodes, Ray and the trainer."""
         self.check()
-        self.receive("node1", "versions", text="Ray 2.60.0, Python 3.11.2")
-        self.receive("node1", "join", address="10.0.0.1:6379")
-        self.receive("node1", "ready")
-        self.receive("node1", "trainer", command="python3 train.py")
+        head = self.nodes[0]
+        self.receive(head, "versions", text="Ray 2.60.0, Python 3.11.2")
+        self.receive(head, "join", address="10.0.0.1:6379")
+        self.receive(head, "ready")
+        self.receive(head, "trainer", command="python3 train.py")
         self.controller.tick(self.now)
 
     def end(self) -> Outcome:

@@ -12,7 +12,7 @@ from slurmray.agent import loader
 from slurmray.agent.script_parts import read_agent, read_settings, read_story
 from slurmray.errors import UsageError
 from slurmray.rendering import script as rendered
-from slurmray.rendering.output import seal
+from slurmray.rendering.output import seal, sha256
 from slurmray.rendering.script import (
     agent_sha256,
     agent_text,
@@ -143,7 +143,8 @@ def test_the_users_own_options_of_slurm() -> None:
 
 def test_the_header_names_the_hashes() -> None:
     text = hello("podman")
-    assert f"\n# slurmray-story: {story_sha256(('podman',))}\n" in text
+    assert f"\n# slurmray-story: {sha256(read_story(text))}\n" in text
+    assert story_sha256(("podman",)) == sha256(read_story(text))
     assert f"\n# slurmray-agent: {agent_sha256()}\n" in text
     assert story_sha256(("podman",)) != story_sha256(("docker",))
 

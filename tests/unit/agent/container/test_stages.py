@@ -16,17 +16,8 @@ from slurmray.agent.container.stage import Stage
 from slurmray.agent.heartbeat import Timer
 from slurmray.agent.job_errors import Finished, JobError
 from slurmray.agent.node.service_logs import ServiceLogs
-from tests.unit.agent.containers import LogAgent, group, job, settings, write_agent
+from tests.unit.agent.containers import LogAgent, group, job, prepare, service, settings, write_agent
 from tests.unit.agent.wire_types import TO_CONTROLLER, checked
-
-PREPARE: dict[str, Any] = {"where": "head", "needs_ray": False, "once": False}
-SERVICE: dict[str, Any] = {
-    "where": "all", "host": False, "needs_ray": False, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail"
-}  # fmt: skip
-
-
-def argv(command: Any) -> list[str]:
-    return ["bash", "-c", command] if isinstance(command, str) else list(command)
 
 
 class Node(node_context.NodeContext):
@@ -35,11 +26,8 @@ class Node(node_context.NodeContext):
     def __init__(self, folder: Path, name: str, spec: dict[str, Any], attempt_job: dict[str, Any]) -> None:
         super().__init__(str(folder), name, self.child_ended)
         self.settings = settings(  # type: ignore[assignment]
-            prepare=[{**PREPARE, **item, "run": argv(item["run"])} for item in spec.get("prepare", [])],
-            services=[
-                {**SERVICE, **item, "run": argv(item["run"]), **ready_of(item)}
-                for item in spec.get("services", [])
-            ],
+            prepare=[prepare(**item) for item in spec.get("prepare", [])],
+            services=[service(**item) for item in spec.get("services", [])],
             groups=[group(2, spec.get("gpus", 0))],
             ray={"nodes": spec.get("ray_nodes", 2)},
             checks={"burn_in": spec.get("burn_in", 0)},
@@ -76,10 +64,6 @@ class Node(node_context.NodeContext):
             assert time.monotonic() < deadline, self.sent
             self.children.reap()
             time.sleep(0.02)
-
-
-def ready_of(item: dict[str, Any]) -> dict[str, Any]:
-    return {"ready": {"timeout": 600, **item["ready"]}} if "ready" in item else {}
 
 
 @pytest.fixture
@@ -398,8 +382,8 @@ def test_a_service_whose_end_is_only_logged(node: Callable[..., Node]) -> None:
 
 
 def test_a_service_that_ends_before_it_is_ready(node: Callable[..., Node]) -> None:
-    service = {"name": "reward", "run": "exit 5", "on_end": "ignore", "ready": {"run": "exit 1"}}
-    one = node(services=[service])
+    reward = {"name": "reward", "run": "exit 5", "on_end": "ignore", "ready": {"run": "exit 1"}}
+    one = node(services=[reward])
     with pytest.raises(JobError) as caught:
         one.stages.begin()
         one.until(lambda: False)

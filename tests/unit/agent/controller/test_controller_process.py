@@ -28,6 +28,7 @@ from slurmray.loading.load import load_plan
 from slurmray.loading.validate import make_plan
 from slurmray.rendering.script import render_script
 from slurmray.spec.job_spec import JobSpec
+from tests.unit.agent.containers import job as make_job
 from tests.unit.agent.containers import quick
 from tests.unit.agent.simulation import RecordedLog
 
@@ -549,7 +550,7 @@ def test_nodes_hear_whether_the_trainer_succeeded(code: int, tmp_path: Path) -> 
 def test_settings_of_a_start_on_fewer_nodes() -> None:
     spec = {"slurm": {"nodes": 3}, "on_node_loss": "restart", "restart": {"min_nodes": 1}}
     text = render_script(make_plan(JobSpec.model_validate(spec)))
-    job: Any = {"nodes": ["node2", "node3"], "spares": [], "spares_of_groups": [0], "run_dir": "/r"}
+    job: Any = make_job(nodes=["node2", "node3"], run_dir="/r")
     run = JobRun(text, job, [], RecordedLog(), CallQueue("the run directory"), Requests(), Loop(print))
     assert run.controller.settings["ray"]["nodes"] == 2
 
@@ -618,7 +619,7 @@ def test_tasks_are_in_slurm_s_order(monkeypatch: pytest.MonkeyPatch) -> None:
     text = render_script(make_plan(JobSpec.model_validate({"slurm": {"nodes": 2}, "spares": 1})))
     part: Any = SimpleNamespace(env={"SLURM_JOB_ID": "7"}, cpus=1, record="")
     part.nodes, part.in_order = ["node3", "node1", "node2"], ["node1", "node2", "node3"]
-    job: Any = {"id": "7", "name_for_commands": "7", "nodes": ["node3", "node1"], "spares": ["node2"]}
+    job: Any = make_job(nodes=["node3", "node1"], spares=["node2"])
     step.start_steps(text, job, [part])
     job["spares"] = []
     step.start_steps(text, job, [part])
@@ -630,13 +631,7 @@ def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.Monkey
     """srun prints why, and nobody else would notice."""
     monkeypatch.setattr(parts, "story_command", lambda *_: ["bash", "-c", "exit 1"])
     text = render_script(make_plan(JobSpec()))
-    job: Any = {
-        "nodes": ["node1"],
-        "spares": [],
-        "spares_of_groups": [0],
-        "batch_host": "node2",
-        "run_dir": "/nowhere",
-    }
+    job: Any = make_job(nodes=["node1"], batch_host="node2")
     component: Any = SimpleNamespace(record="")
     run = JobRun(
         text, job, [component], RecordedLog(), CallQueue("the run directory"), Requests(), Loop(print)
@@ -660,7 +655,7 @@ def test_an_error_while_the_log_is_full(tmp_path: Path) -> None:
 
 def make_run(files: CallQueue, **job: Any) -> JobRun:
     text = render_script(make_plan(JobSpec.model_validate({"ray": {"metrics": True}})))
-    job = {"nodes": ["node1"], "spares": [], "spares_of_groups": [0], "batch_host": "node1", **job}
+    job = make_job(nodes=["node1"], batch_host="node1", **job)
     component: Any = SimpleNamespace(record="")
     return JobRun(text, cast(Any, job), [component], RecordedLog(), files, Requests(), Loop(print))
 
@@ -736,7 +731,7 @@ def test_a_trainer_whose_last_line_has_no_newline(tmp_path: Path, stream: str) -
 def test_a_log_whose_file_system_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size is read in a thread: the controller goes on, and sends heartbeats."""
     text = render_script(make_plan(JobSpec(slurm={"gpus_per_node": 1})))
-    job: Any = {"nodes": ["node1"], "spares": [], "spares_of_groups": [0], "batch_host": "", "run_dir": "/"}
+    job: Any = make_job(nodes=["node1"], batch_host="", run_dir="/")
     component: Any = SimpleNamespace(record="")
     files, is_back, sizes = CallQueue("the run directory"), threading.Event(), []
     run = JobRun(text, job, [component], RecordedLog(), files, Requests(), Loop(print))
