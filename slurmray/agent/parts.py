@@ -47,6 +47,7 @@ def _has_shared_files(settings: "Settings") -> bool:
     return _shares_image(settings) or bool(_has_runtime("apptainer", "singularity")(settings))
 
 
+CORE = "core"  # files that are in every script
 # Name -> files, and whether a job needs them.
 PARTS: "Dict[str, Tuple[Tuple[str, ...], Condition]]" = {
     "types": (("wire/messages.py", "wire/settings.py"), lambda _: False),  # only type checkers read them
@@ -121,8 +122,8 @@ def needed_parts(settings: "Settings") -> "List[str]":
 
 
 def part_of(file: str) -> str:
-    """The name of the part that has a file of the agent; "core" for all others."""
-    return next((name for name, (files, _) in PARTS.items() if file in files), "core")
+    """The name of the part that has a file of the agent; CORE for all others."""
+    return next((name for name, (files, _) in PARTS.items() if file in files), CORE)
 
 
 def missing_parts(settings: "Settings", files: "Collection[str]") -> "List[str]":

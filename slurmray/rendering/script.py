@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import jinja2
@@ -13,7 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slurmray import agent as package
 from slurmray._version import __version__
-from slurmray.agent import script_parts
+from slurmray.agent import parts, script_parts
 from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError
 from slurmray.plan import Plan
@@ -25,7 +25,6 @@ from slurmray.rendering.pretty_json import format_json
 from slurmray.resources import data_folder
 from slurmray.spec.runtimes import RUNTIMES, candidates
 
-_TYPES = ("wire/messages.py", "wire/settings.py")  # files of the agent that only type checkers read
 MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
 # In place of a site's template that is not read.
 _REBUILT_SITE = """{% extends "job.sbatch.j2" %}
@@ -55,9 +54,10 @@ def render_script(plan: Plan, command: str = "slurmray render", *, only_checks: 
     spec's template cannot be used.
     """
     spec = plan.spec
-    settings = format_json(make_settings(plan, command, only_checks=only_checks))
+    settings = make_settings(plan, command, only_checks=only_checks)
     template = Path(spec.template) if spec.template else None
-    text = assemble(make_directives(spec), settings, candidates(spec.container.runtime), template)
+    runtimes, names = candidates(spec.container.runtime), parts.needed_parts(settings)
+    text = assemble(make_directives(spec), format_json(settings), runtimes, names, template)
     if (size := len(text.encode())) > MAX_BYTES:
         raise UsageError(
             f"the script would have {size / 1e6:.1f} MB, and sbatch takes at most 4 MB (max_script_size); "
@@ -67,16 +67,20 @@ def render_script(plan: Plan, command: str = "slurmray render", *, only_checks: 
 
 
 def assemble(
-    directives: Sequence[str], settings: str, runtimes: Sequence[str], template: Path | None = None
+    directives: Sequence[str],
+    settings: str,
+    runtimes: Sequence[str],
+    names: Sequence[str],
+    template: Path | None = None,
 ) -> str:
-    """Return the script with these parts. directives: `#SBATCH` lines. settings: JSON, no newline at its end.
+    """Return a script. directives: `#SBATCH` lines. settings: JSON, no newline at its end.
 
-    template: a site's file that extends job.sbatch.j2; UsageError if it cannot be used.
+    names: of the parts of the agent that it has. template: a site's file that extends job.sbatch.j2; UsageError if it cannot be used.
     """
     if template is None:
-        return rebuild(directives, settings, runtimes, "", {})
+        return rebuild(directives, settings, runtimes, names, "", {})
     site = format_json(str(template))[1:-1]  # escaped, so that it stays on a comment's line
-    values = _make_values(directives, settings, runtimes, site)
+    values = _make_values(directives, settings, runtimes, names, site)
     try:
         text = site_template.load(template, _make_environment(), values).render(values)
     except (jinja2.TemplateError, TypeError) as error:
@@ -92,31 +96,42 @@ def assemble(
 
 
 def rebuild(
-    directives: Sequence[str], settings: str, runtimes: Sequence[str], site: str, blocks: Mapping[str, str]
+    directives: Sequence[str],
+    settings: str,
+    runtimes: Sequence[str],
+    names: Sequence[str],
+    site: str,
+    blocks: Mapping[str, str],
 ) -> str:
-    """Return the script that `assemble` makes of these parts, without reading a site's template.
+    """Return the script that `assemble` makes of these values, without reading a site's template.
 
     site: the template's name as in the header; "": none. blocks: its `prologue` and `epilogue`.
     """
-    values = _make_values(directives, settings, runtimes, site)
+    values = _make_values(directives, settings, runtimes, names, site)
     environment = _make_environment()
     template = environment.from_string(_REBUILT_SITE) if site else environment.get_template("job.sbatch.j2")
     return template.render(values, site_blocks=blocks)
 
 
 @functools.cache
-def agent_text() -> str:
-    """Return the agent's text: the files of the package that nodes need, each after a line with its name."""
+def agent_files() -> dict[str, str]:
+    """Return the agent's text: {file: its text after a line with its name}, in the order of scripts."""
     folder = Path(package.__file__).parent
-    files = sorted({str(file.relative_to(folder)) for file in folder.rglob("*.py")}.difference(_TYPES))
-    files.sort(key=lambda name: name != "loader.py")  # the bootstrap executes the first one
-    return "".join(f"{SECTION}{name}\n{(folder / name).read_text(encoding='utf-8')}" for name in files)
+    names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.py"))
+    names.sort(key=lambda name: name != "loader.py")  # the bootstrap executes the first one
+    return {name: f"{SECTION}{name}\n{(folder / name).read_text(encoding='utf-8')}" for name in names}
+
+
+def agent_text(names: Collection[str]) -> str:
+    """Return the text of the agent's core, with these parts."""
+    files = agent_files().items()
+    return "".join(text for file, text in files if parts.part_of(file) in (parts.CORE, *names))
 
 
 @functools.cache
-def agent_sha256() -> str:
-    """Return the hash of the installed version's agent."""
-    return sha256(agent_text())
+def part_sha256(name: str) -> str:
+    """Return the hash of a part of the installed version's agent."""
+    return sha256("".join(text for file, text in agent_files().items() if parts.part_of(file) == name))
 
 
 @functools.cache
@@ -127,7 +142,7 @@ def story_sha256(runtimes: tuple[str, ...]) -> str:
 
 
 def _make_values(
-    directives: Sequence[str], settings: str, runtimes: Sequence[str], site: str
+    directives: Sequence[str], settings: str, runtimes: Sequence[str], names: Sequence[str], site: str
 ) -> dict[str, str | list[str]]:
     """Return what job.sbatch.j2 and the templates of sites get."""
     return {
@@ -136,8 +151,8 @@ def _make_values(
         "runtimes": _find_templates(runtimes),
         "version": __version__,
         "story_sha256": story_sha256(tuple(runtimes)),
-        "agent_sha256": agent_sha256(),
-        "agent": agent_text().removesuffix("\n"),
+        "parts": [f"{name}: {part_sha256(name)}" for name in (parts.CORE, *names)],
+        "agent": agent_text(names).removesuffix("\n"),
         "site": site,
     }
 

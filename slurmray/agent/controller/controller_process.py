@@ -100,7 +100,10 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
 
 def _require_parts(text: str, settings: "Settings") -> None:
     """Raise a JobError where the script, whose settings somebody has edited, lacks parts of the agent."""
-    missing = parts.missing_parts(settings, loader.split_sections(script_parts.read_agent(text)))
+    files = loader.split_sections(script_parts.read_agent(text))
+    counts = [0, *map(int, settings.get("fewer_nodes", {}))]
+    starts = [script_parts.read_start_settings(text, count) for count in counts]
+    missing = sorted({name for start in starts for name in parts.missing_parts(start, files)})
     if missing:
         message = "this script does not have what its settings need (%s): render it again: %s"
         raise job_errors.JobError("config", message % (", ".join(missing), settings["render_again"]))

@@ -16,6 +16,7 @@ from typing import Any
 from slurmray.agent import loader
 from slurmray.agent.node.agent_interface import NodeApi
 from slurmray.agent.node.service_logs import ServiceLogs
+from slurmray.agent.parts import PARTS
 from slurmray.rendering.script import agent_text
 
 from .peer import Peer
@@ -309,7 +310,7 @@ def quick(script: str) -> str:
 def write_agent(folder: Path, agent: str | None = None) -> str:
     """Write the agent's program like a node agent; return its path. agent: a changed one."""
     path = str(folder / "agent")
-    loader.write_program(path, agent or agent_text())
+    loader.write_program(path, agent or agent_text(PARTS))
     return path
 
 
@@ -343,7 +344,7 @@ class Node:
         # The machine of the tests may have no other address.
         address = "ContainerProcess.choose_address = lambda self, family: '127.0.0.1'\n"
         write_agent(
-            folder, agent_text().replace("\nmain = run_container", f"\n{address}main = run_container")
+            folder, agent_text(PARTS).replace("\nmain = run_container", f"\n{address}main = run_container")
         )
         for stream in ("out", "err"):
             os.mkfifo(folder / stream)

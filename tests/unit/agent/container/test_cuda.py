@@ -11,6 +11,7 @@ import pytest
 
 from slurmray.agent import job_errors
 from slurmray.agent.container import cuda, node_context
+from slurmray.agent.parts import PARTS
 from slurmray.rendering.script import agent_text
 from tests.unit.agent import containers
 from tests.unit.agent.containers import Cluster, cluster, settings
@@ -163,9 +164,9 @@ def start(made: Cluster, library: Path, fault: str) -> None:
 
 
 def with_device(monkeypatch: pytest.MonkeyPatch, timeout: str = "") -> None:
-    changed = agent_text().replace('"/dev/nvidiactl"', '"/dev/null"')
+    changed = agent_text(PARTS).replace('"/dev/nvidiactl"', '"/dev/null"')
     monkeypatch.setattr(
-        containers, "agent_text", lambda: changed.replace("TIMEOUT = 60.0", timeout or "TIMEOUT = 60.0")
+        containers, "agent_text", lambda _: changed.replace("TIMEOUT = 60.0", timeout or "TIMEOUT = 60.0")
     )
 
 
