@@ -95,7 +95,6 @@ def test_the_log_of_a_waiting_job(
     assert main(["logs", "7"], capsys) == (0, "", "job 7: no log yet; slurmray status 7 shows why\n")
 
 
-TEMP = "/tmp"
 FOLDER = "/tmp/ray-7-1-0a1b2c"
 
 
