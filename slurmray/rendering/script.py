@@ -75,7 +75,8 @@ def assemble(
 ) -> str:
     """Return a script. directives: `#SBATCH` lines. settings: JSON, no newline at its end.
 
-    names: of the parts of the agent that it has. template: a site's file that extends job.sbatch.j2; UsageError if it cannot be used.
+    names: of the parts of the agent that it has. template: a site's file that extends job.sbatch.j2;
+    UsageError if it cannot be used.
     """
     if template is None:
         return rebuild(directives, settings, runtimes, names, "", {})

@@ -105,7 +105,9 @@ def _require_parts(text: str, settings: "Settings") -> None:
     starts = [script_parts.read_start_settings(text, count) for count in counts]
     missing = sorted({name for start in starts for name in parts.missing_parts(start, files)})
     if missing:
-        message = "this script does not have what its settings need (%s): render it again: %s"
+        message = (
+            "the settings were edited, and need what this script does not have (%s): render it again: %s"
+        )
         raise job_errors.JobError("config", message % (", ".join(missing), settings["render_again"]))
 
 

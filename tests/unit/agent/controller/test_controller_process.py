@@ -116,7 +116,7 @@ class Job:
 
     plays: the trainer's exit code, `nothing` (the step ends), `fails` (the node fails), `asks` (the node
     has leftovers), `hostile` (a program prints messages) or `waits` (the trainer waits for a signal).
-    answers: the beginning of scontrol, for sh.
+    answers: the beginning of scontrol, for sh. edit: of the settings, by hand.
     """
 
     def __init__(
@@ -125,6 +125,7 @@ class Job:
         plays: str,
         variables: dict[str, str] | None = None,
         answers: str = "",
+        edit: tuple[str, str] = ("", ""),
         **spec: Any,
     ) -> None:
         self.folder = folder
@@ -142,7 +143,9 @@ class Job:
         (folder / "job.yaml").write_text(json.dumps(settings))
         text = quick(render_script(load_plan(folder / "job.yaml", [], [])))
         self.script = folder / "generated.sh"
-        self.script.write_text(text.replace('"temp_dir": "/tmp"', f'"temp_dir": "{folder}/temp"'))
+        text = text.replace('"temp_dir": "/tmp"', f'"temp_dir": "{folder}/temp"')
+        assert edit[0] in text
+        self.script.write_text(text.replace(*edit, 1))
         self.process = subprocess.Popen(
             ["bash", str(self.script)],
             cwd=folder,
@@ -206,6 +209,27 @@ class Job:
     def events(self, attempt: int = 0) -> list[dict[str, Any]]:
         lines = (self.folder / f"slurmray-runs/7-{attempt}/events.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "part"),
+    [
+        ('"burn_in": 0', '"burn_in": 20', "burn_in, stages"),
+        ('"exit_codes": []', '"exit_codes": [85]', "restart"),
+        ('"gpus_per_node": 0', '"gpus_per_node": 8', "gpus, watch"),
+    ],
+)
+def test_settings_that_need_a_part_which_the_script_lacks(
+    tmp_path: Path, before: str, after: str, part: str
+) -> None:
+    """Somebody has edited them by hand."""
+    job = Job(tmp_path, "0", edit=(before, after))
+    code, log = job.wait()
+    assert code == 64
+    expected = f"the settings were edited, and need what this script does not have ({part}): "
+    expected += "render it again: slurmray render"
+    assert log.splitlines()[-1].endswith(f"failed (64 config): {expected}"), log
+    assert not (tmp_path / "job.json").exists(), "no step was started"
 
 
 @pytest.mark.parametrize("code", [0, 7])
