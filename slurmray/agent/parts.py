@@ -34,86 +34,75 @@ def _may_start_again(settings: "Settings") -> bool:
     return bool(has_others or on_loss or restart["exit_codes"] or requeue["max"] or requeue["exit_code"])
 
 
-def _has_runtime(*names: str) -> "Condition":
-    return lambda settings: set(names) & set(settings["container"]["runtimes"])
+def _has_variables(settings: "Settings") -> bool:
+    """In paths, e.g. $SCRATCH."""
+    paths = settings["temp_dir"], settings["env_file"], settings["trainer"]["runtime_env"]
+    return "$" in str([paths, settings["container"], settings["checks"]])
 
 
 def _shares_image(settings: "Settings") -> bool:
     return settings["container"]["stage"] == "shared"
 
 
-def _has_shared_files(settings: "Settings") -> bool:
-    """Apptainer builds an image into a cache that nodes share."""
-    return _shares_image(settings) or bool(_has_runtime("apptainer", "singularity")(settings))
+def _has_runtime(*names: str) -> "Condition":
+    return lambda settings: set(names) & set(settings["container"]["runtimes"])
 
 
+_HAS_APPTAINER = _has_runtime("apptainer", "singularity")
 CORE = "core"  # files that are in every script
-# Name -> files, and whether a job needs them.
-PARTS: "Dict[str, Tuple[Tuple[str, ...], Condition]]" = {
-    "types": (("wire/messages.py", "wire/settings.py"), lambda _: False),  # only type checkers read them
-    "gpus": (
+# Name -> whether a job needs it, and its files.
+PARTS: "Dict[str, Tuple[Condition, List[str]]]" = {
+    name: (condition, ["%s.py" % file for file in files.split()])
+    for name, condition, files in (
+        ("types", lambda _: False, "wire/messages wire/settings"),  # only type checkers read them
         (
-            "container/cuda.py",
-            "node/checks/gpu_health.py",
-            "node/checks/gpus.py",
-            "node/gpu_processes.py",
-            "node/gpu_samples.py",
-            "node/runtimes/cdi.py",
+            "gpus",
+            _has_gpus,
+            "container/cuda node/checks/gpu_health node/checks/gpus node/gpu_processes node/gpu_samples "
+            "node/runtimes/cdi",
         ),
-        _has_gpus,
-    ),
-    "watch": (("controller/stall.py", "container/stacks.py", "node/evidence.py"), _watches_stalls),
-    "stages": (
+        ("watch", _watches_stalls, "controller/stall container/stacks node/evidence"),
         (
-            "controller/stage_progress.py",
-            "container/prepare.py",
-            "container/readiness_check.py",
-            "container/services.py",
-            "container/stage.py",
-            "container/stages.py",
-            "node/host_services.py",
-            "node/service_logs.py",
+            "stages",
+            _has_stages,
+            "controller/stage_progress container/prepare container/readiness_check container/services "
+            "container/stage container/stages node/host_services node/service_logs",
         ),
-        _has_stages,
-    ),
-    "burn_in": (
-        ("controller/burn_in_figures.py", "container/burn_in.py", "container/burn_in_stage.py"),
-        lambda settings: settings["checks"]["burn_in"],
-    ),
-    "notify": (("controller/notices.py",), lambda settings: settings["notify"]),
-    "metrics": (
-        ("controller/metrics.py", "node/ray_targets.py"),
-        lambda settings: settings["ray"]["metrics"],
-    ),
-    "restart": (
-        ("controller/requeue.py", "controller/roster.py", "container/joining.py"),
-        _may_start_again,
-    ),
-    "ray_job": (("container/ray_job.py",), lambda settings: settings["trainer"]["launch"] == "ray-job"),
-    "check": (("container/check_cluster.py",), lambda settings: not settings["trainer"]["command"]),
-    "variables": (
-        ("node/node_variables.py",),
-        lambda settings: settings["env_file"] or settings["node_env"],
-    ),
-    "setup": (("container/setup.py",), lambda settings: settings["container"]["setup"]),
-    "shared_files": (("node/shared_file.py",), _has_shared_files),
-    "shared_image": (("node/shared_image.py",), _shares_image),
-    "engine": (
-        ("node/image.py", "node/pull.py", "node/runtimes/engine.py"),
-        _has_runtime("podman", "docker"),
-    ),
-    "podman": (("node/runtimes/podman.py",), _has_runtime("podman")),
-    "docker": (("node/runtimes/docker.py",), _has_runtime("docker")),
-    "apptainer": (("node/runtimes/apptainer.py",), _has_runtime("apptainer", "singularity")),
-    "none": (("node/runtimes/none.py", "container/guard.py"), _has_runtime("none", "pyxis")),
-    "pyxis": (("node/runtimes/pyxis.py",), _has_runtime("pyxis")),
-    "sweep": (("combinations.py",), lambda settings: settings["sweep"]),
+        (
+            "burn_in",
+            lambda settings: settings["checks"]["burn_in"],
+            "controller/burn_in_figures container/burn_in container/burn_in_stage",
+        ),
+        ("notify", lambda settings: settings["notify"], "controller/notices"),
+        ("metrics", lambda settings: settings["ray"]["metrics"], "controller/metrics node/ray_targets"),
+        ("restart", _may_start_again, "controller/requeue controller/roster container/joining"),
+        ("ray_job", lambda settings: settings["trainer"]["launch"] == "ray-job", "container/ray_job"),
+        ("check", lambda settings: not settings["trainer"]["command"], "container/check_cluster"),
+        ("variables", lambda settings: settings["env_file"] or settings["node_env"], "node/node_variables"),
+        ("setup", lambda settings: settings["container"]["setup"], "container/setup"),
+        ("sweep", lambda settings: settings["sweep"], "combinations"),
+        ("expansion", _has_variables, "node/checks/expansion"),
+        # Apptainer builds an image into a cache that nodes share.
+        (
+            "shared_files",
+            lambda settings: _shares_image(settings) or _HAS_APPTAINER(settings),
+            "node/shared_file",
+        ),
+        ("shared_image", _shares_image, "node/shared_image"),
+        ("build", lambda settings: settings["container"]["build"], "node/image_build"),
+        ("engine", _has_runtime("podman", "docker"), "node/image node/pull node/runtimes/engine"),
+        ("podman", _has_runtime("podman"), "node/runtimes/podman"),
+        ("docker", _has_runtime("docker"), "node/runtimes/docker"),
+        ("apptainer", _HAS_APPTAINER, "node/runtimes/apptainer"),
+        ("none", _has_runtime("none", "pyxis"), "node/runtimes/none node/shared_memory container/guard"),
+        ("pyxis", _has_runtime("pyxis"), "controller/service_steps node/runtimes/pyxis"),
+    )
 }
 
 
 def is_needed(name: str, settings: "Settings") -> bool:
     """Whether a job needs a part."""
-    return bool(PARTS[name][1](settings))
+    return bool(PARTS[name][0](settings))
 
 
 def needed_parts(settings: "Settings") -> "List[str]":
@@ -123,9 +112,9 @@ def needed_parts(settings: "Settings") -> "List[str]":
 
 def part_of(file: str) -> str:
     """The name of the part that has a file of the agent; CORE for all others."""
-    return next((name for name, (files, _) in PARTS.items() if file in files), CORE)
+    return next((name for name, (_, files) in PARTS.items() if file in files), CORE)
 
 
 def missing_parts(settings: "Settings", files: "Collection[str]") -> "List[str]":
     """Names of the parts that a job needs, and whose files are not among these."""
-    return [name for name in needed_parts(settings) if not set(PARTS[name][0]) <= set(files)]
+    return [name for name in needed_parts(settings) if not set(PARTS[name][1]) <= set(files)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ from slurmray.rendering.pretty_json import format_json
 from slurmray.resources import data_folder
 from slurmray.spec.runtimes import RUNTIMES, candidates
 
+_OF_TYPES = re.compile(r"^TYPE_CHECKING = False\nif TYPE_CHECKING:\n(?: {4}.*\n|\n(?= {4}))+\n", re.MULTILINE)
 MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
 # In place of a site's template that is not read.
 _REBUILT_SITE = """{% extends "job.sbatch.j2" %}
@@ -116,11 +118,15 @@ def rebuild(
 
 @functools.cache
 def agent_files() -> dict[str, str]:
-    """Return the agent's text: {file: its text after a line with its name}, in the order of scripts."""
+    """Return the agent's text: {file: its text after a line with its name}, in the order of scripts.
+
+    Without what only type checkers read.
+    """
     folder = Path(package.__file__).parent
     names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.py"))
     names.sort(key=lambda name: name != "loader.py")  # the bootstrap executes the first one
-    return {name: f"{SECTION}{name}\n{(folder / name).read_text(encoding='utf-8')}" for name in names}
+    texts = {name: (folder / name).read_text(encoding="utf-8") for name in names}
+    return {name: f"{SECTION}{name}\n{_OF_TYPES.sub('', text)}" for name, text in texts.items()}
 
 
 def agent_text(names: Collection[str]) -> str:

@@ -16,7 +16,7 @@ from ..job_errors import Finished, JobError, Unfit
 from ..wire import codec
 from . import node_address, preflight, process_tree, reachability, variables
 from .head import Head
-from .node_context import NodeContext
+from .node_context import RESUME, NodeContext
 from .ray import attach_programs
 from .ray.start import RayProcess
 from .trainer import Trainer
@@ -35,7 +35,6 @@ SHORT_PAUSE = 0.05  # while it has to poll for an event
 LONG_PAUSE = 1.0  # while it only watches Ray's start or a stage
 # Types of messages with which a container process begins.
 FIRST = ("settings", "job", "node", "start_ray")
-RESUME = "resume"  # file in the job's folder, by which this process starts again: setup_env, then messages
 # Seconds that a worker adds to the grace period: Ray must stay up while the trainer writes a checkpoint.
 WORKER_MARGIN = 2.0
 
@@ -134,7 +133,10 @@ class ContainerProcess:
             self.ray.version_text, context.ray_version = preflight.require_ray(context)
         preflight.enter_workdir(context.workdir)
         if needs_ray:
-            self.trainer.require_job_api()
+            if self.trainer.is_ray_job:
+                from . import ray_job
+
+                ray_job.require_api()
             preflight.check_node(context)
         if not context.is_spare:
             self.make_stages()
@@ -276,7 +278,9 @@ class ContainerProcess:
     def after_setup(self, python: str) -> None:
         """Start Ray after container.setup, and handle the messages that came meanwhile. python: see Setup."""
         if python:
-            self.start_again(python)
+            from .setup import start_again
+
+            start_again(self.context, python, [*self.first, *self.held], self.decoder.rest)
         preflight.restore_search_path()  # it may have made the folder of the user's packages
         self.start_ray()
         self.release()
@@ -291,20 +295,6 @@ class ContainerProcess:
         lines, self.held = self.held, []
         for line in lines:
             self.dispatch(line)
-
-    def start_again(self, python: str) -> None:
-        """Replace this process by one that has another Python, and the environment of container.setup."""
-        context = self.context
-        context.phase("container", "container.setup has activated %s" % python)
-        path = os.path.join(context.folder, RESUME)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            lines = [json.dumps(context.setup_env).encode(), *self.first, *self.held]
-            file.write(b"\n".join([*lines, self.decoder.rest]))
-        argv = [python, "-I", os.path.join(context.folder, "agent"), "container", context.name]
-        try:
-            os.execve(python, argv, variables.collect(variables.GIVEN, context))
-        except OSError as error:
-            raise JobError("image", "%s: %s" % (python, error.strerror)) from error
 
     def resume(self) -> None:
         """Handle the messages that start_again() has stored."""

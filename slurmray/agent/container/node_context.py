@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from .node_address import Address
 
 STDOUT = 1
+# File in the job's folder, by which the container process starts again after container.setup: what that
+# exports as JSON, then messages.
+RESUME = "resume"
 
 
 def send_to_controller(node: str, message: "messages.ToController") -> None:

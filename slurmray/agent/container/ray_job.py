@@ -15,23 +15,66 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import time
 
 from .. import background_io, signals
 from ..job_errors import JobError
-from . import ports, variables
-from .trainer import REFUSED
+from . import ports, process_tree, variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
+    from .node_context import NodeContext
+
+REFUSED = "ray-job-refused"  # file in the job's folder with the error if Ray rejected the job, as JSON
 POLL_INTERVAL = 0.2  # seconds between two looks at the log
 INFO_INTERVAL = 1.0  # seconds between two requests for the job's state
 DASHBOARD_TIMEOUT = 120.0  # seconds without an answer from the dashboard while no trainer runs
 MAX_REFUSAL = 500  # characters
 LOG_PIECE = 2**20  # bytes copied at once
+
+
+def require_api() -> None:
+    """Raise a JobError if Ray's job API is not in the image."""
+    import importlib.util
+
+    # Both are dependencies of ray[default], but not of ray.
+    if not all(importlib.util.find_spec(name) for name in ("aiohttp", "aiohttp_cors")):
+        raise JobError(
+            "image",
+            "launch is ray-job, but the image has no ray[default]. Install it, or set launch: exec",
+        )
+
+
+def submit(
+    context: "NodeContext", argv: "List[str]", env: "Dict[str, str]", out: int, err: int, names: "List[str]"
+) -> None:
+    """Start this role as the trainer. argv, env: of the trainer. names: of the signals that stop it."""
+    request = {
+        "id": "slurmray-" + context.attempt_name,
+        "argv": argv,
+        "env": variables.difference(variables.collect(variables.RAY, context), env),
+        "runtime_env": context.settings["trainer"]["runtime_env"],
+        "signals": ["SIG" + name for name in names],
+        "folder": context.folder,
+        "dashboard": context.ports[ports.DASHBOARD],
+    }
+    program = context.program("ray-job")
+    child = context.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
+    process_tree.write_and_close(child.stdin, json.dumps(request).encode())
+
+
+def require_submitted(folder: str) -> None:
+    """Raise a JobError if the trainer could not be submitted. folder: the job's."""
+    try:
+        with open(os.path.join(folder, REFUSED)) as file:
+            refusal = json.load(file)
+    except FileNotFoundError:
+        return
+    raise JobError(refusal["kind"], refusal["message"])
 
 
 class RayJob:

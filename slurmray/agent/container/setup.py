@@ -4,18 +4,20 @@ What they export is the environment of all that runs later. Where they put anoth
 with `conda activate`, the container process starts again with that Python, as its own is the one of Ray.
 """
 
+import json
 import os
 import sys
 import time
 
 from .. import heartbeat, paths
-from ..job_errors import Unfit
+from ..job_errors import JobError, Unfit
 from . import variables
+from .node_context import RESUME
 from .part import Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, NoReturn, Optional  # novermin
+    from typing import Callable, Dict, List, NoReturn, Optional  # novermin
 
     from .node_context import NodeContext
 
@@ -129,3 +131,19 @@ class Setup(Part):
     def _fail(self, found: str, fix: str) -> "NoReturn":
         self.context.send_finding("preflight", "container.setup", found, "exit code 0", fix)
         raise Unfit
+
+
+def start_again(context: "NodeContext", python: str, messages: "List[bytes]", rest: bytes) -> None:
+    """Replace this process by one that has another Python, and the environment of the commands.
+
+    It handles these messages, and continues with the input after `rest`. JobError.
+    """
+    context.phase("container", "container.setup has activated %s" % python)
+    path = os.path.join(context.folder, RESUME)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(b"\n".join([json.dumps(context.setup_env).encode(), *messages, rest]))
+    argv = [python, "-I", os.path.join(context.folder, "agent"), "container", context.name]
+    try:
+        os.execve(python, argv, variables.collect(variables.GIVEN, context))
+    except OSError as error:
+        raise JobError("image", "%s: %s" % (python, error.strerror)) from error

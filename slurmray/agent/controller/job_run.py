@@ -8,13 +8,12 @@ import subprocess
 import sys
 
 from .. import background_io, command_runner, heartbeat, job_log, loader, parts, paths, script_parts, signals
-from ..nodes import places
 from ..wire import codec
 from . import run_directory, step_environment
 from .actions import SLURMCTLD, Actions
 from .decisions import Controller
 from .outcome import outcome_of
-from .step import container_options, start_steps
+from .step import start_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from ..wire.settings import Job
     from .allocation import Component
     from .outcome import Outcome
+    from .service_steps import ServiceStep
     from .state import Requests
     from .step import Step
 
@@ -289,33 +289,21 @@ class JobRun(Actions):
             self._asking = background_io.start("questions to hosts", find)
 
     def start_services(self, folder: str) -> None:
-        if self.settings["container"]["runtimes"] == ["pyxis"]:
-            for service in self.settings["services"]:
-                if service.get("image"):
-                    self._start_service(service, folder)
+        if parts.is_needed("pyxis", self.settings):
+            from .service_steps import list_steps
 
-    def _start_service(self, service: "Dict[str, Any]", folder: str) -> None:
-        """Start the step of a service with an image of its own: see start_service in the story."""
-        settings, job, name = self.settings, self.job, service["name"]
-        nodes = places(service["where"], job["nodes"], settings["ray"]["nodes"])
-        self._service_nodes[name] = nodes
-        options = ["--nodelist=" + ",".join(nodes)]
-        if settings["on_node_loss"] != "fail":
-            options += ["--no-kill", "--kill-on-bad-exit=0"]
-        options += container_options(settings, job, service["image"])
-        logs = os.path.join(job["run_dir"], "logs")
-        argv = script_parts.story_command(
-            self.text, "start_service", str(len(nodes)), str(job["cpus"][0]), folder, name, logs, *options
-        )
-        env = step_environment.step_environment(os.environ, self.text, self._components[0].record)
+            for step in list_steps(self.text, self.settings, self.job, self._components[0].record, folder):
+                self._service_nodes[step.name] = step.nodes
+                self._files.submit(
+                    functools.partial(self._start_service, step)
+                )  # the run directory may be slow
 
-        def start() -> None:
-            with open(os.path.join(logs, "service-%s.log" % name), "ab", opener=paths.own_file) as log:
-                self._services[name] = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
-                )
-
-        self._files.submit(start)  # the run directory may be slow
+    def _start_service(self, step: "ServiceStep") -> None:
+        path = os.path.join(self.job["run_dir"], "logs", "service-%s.log" % step.name)
+        with open(path, "ab", opener=paths.own_file) as log:
+            self._services[step.name] = subprocess.Popen(
+                step.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=step.env
+            )
 
     def write_heartbeat_file(self) -> None:
         self._files.submit(functools.partial(run_directory.write_heartbeat, self.job["run_dir"]))

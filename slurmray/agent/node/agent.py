@@ -81,7 +81,11 @@ class NodeAgent(NodeApi):
             checks.open_run_directory(self)
             self._run_setup()
             self.env = facts.drop_foreign_session(self.env)
-            checks.expand_paths(self)
+            if parts.is_needed("expansion", self.settings):
+                from .checks.expansion import expand_paths
+
+                expand_paths(self)
+            self.require_no_findings()
             checks.check_node(self)
             if parts.is_needed("variables", self.settings):
                 from . import node_variables

@@ -54,7 +54,7 @@ def missing(settings: Any) -> set[tuple[str, str]]:
 
 
 def test_each_file_is_in_one_part() -> None:
-    files = [file for names, _ in PARTS.values() for file in names]
+    files = [file for _, names in PARTS.values() for file in names]
     assert len(files) == len(set(files))
     assert set(files) <= agent_files().keys()
 

@@ -5,14 +5,13 @@ import os
 from ... import command_runner
 from ..facts import shares_gpus
 from . import storage
-from .expansion import expand_paths
 from .shared_run_directory import open_run_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..agent_interface import NodeApi
 
-__all__ = ["check_node", "expand_paths", "open_run_directory"]
+__all__ = ["check_node", "open_run_directory"]
 
 
 def check_node(node: "NodeApi") -> None:
