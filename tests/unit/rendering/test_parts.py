@@ -98,11 +98,16 @@ SETTINGS = st.fixed_dictionaries(
         "requeue": st.fixed_dictionaries({"max": st.integers(0, 1), "exit_code": st.integers(0, 1)}),
         "on_node_loss": st.sampled_from(["fail", "continue", "restart"]),
         "trainer": st.fixed_dictionaries(
-            {"launch": st.sampled_from(["exec", "ray-job"]), "command": st.lists(st.just("a"), max_size=1)}
+            {
+                "launch": st.sampled_from(["exec", "ray-job"]),
+                "command": st.lists(st.just("a"), max_size=1),
+                "runtime_env": st.sampled_from([None, "$HOME/env.yaml"]),
+            }
         ),
         "container": st.fixed_dictionaries(
             {
                 "setup": st.sampled_from(["", "true"]),
+                "build": st.none() | st.just({"file": "Containerfile"}),
                 "stage": st.sampled_from(["node", "shared"]),
                 "runtimes": st.sampled_from(
                     [
@@ -117,6 +122,7 @@ SETTINGS = st.fixed_dictionaries(
                 ),
             }
         ),
+        "temp_dir": st.sampled_from(["/tmp", "$SCRATCH"]),
         "env_file": st.sampled_from(["", "env"]),
         "node_env": st.sampled_from(["", "true"]),
         "sweep": st.just({}) | st.just({"lr": ["1"]}),

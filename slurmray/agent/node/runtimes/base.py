@@ -1,6 +1,6 @@
 """What the runtimes have in common."""
 
-from ... import inherited, parts
+from ... import inherited
 from ..runtime_interface import Devices, Runtime
 
 TYPE_CHECKING = False
@@ -26,7 +26,7 @@ class Base(Runtime):
 
     def find_devices(self) -> Devices:
         """The job's devices on this node. Records findings."""
-        if not parts.is_needed("gpus", self.node.settings):
+        if not self.node.group["gpus_per_node"]:
             return Devices()
         from ..checks import gpus
 
