@@ -12,7 +12,7 @@ import json
 import os
 import time
 
-from .. import background_io, job_log, parts, paths
+from .. import background_io, job_log, paths
 from .runtimes import limits
 
 TYPE_CHECKING = False
@@ -50,7 +50,7 @@ class Sampler:
             "uuids": node.gpus,
             "columns": [],
         }
-        if parts.is_needed("gpus", node.settings):
+        if node.gpus or node.render_nodes:
             from . import gpu_samples
 
             self._gpus = gpu_samples.GpuSampler(node)
