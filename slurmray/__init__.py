@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from slurmray._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from slurmray.api import load, render, submit
     from slurmray.slurm.states import End
     from slurmray.slurm.submitted_job import Job
     from slurmray.spec.job_spec import JobSpec
 
-__version__ = "0.1.0"
 __all__ = ["End", "Job", "JobSpec", "load", "render", "submit"]
 
 _LAZY_EXPORTS = {

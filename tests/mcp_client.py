@@ -35,6 +35,17 @@ def with_server(body: Callable[[Client], Awaitable[None]], *, is_read_only: bool
     anyio.run(run_body)
 
 
+def call(tool: str, arguments: dict[str, Any] | None = None, **options: Any) -> CallToolResult:
+    """Call a tool of a new server in this process."""
+    results = []
+
+    async def body(client: Client) -> None:
+        results.append(await client.call_tool(tool, arguments or {}, **options))
+
+    with_server(body)
+    return results[0]
+
+
 def with_client(body: Callable[[Client], Awaitable[None]]) -> None:
     """Start a server, and call it likewise."""
     environment = {"PYTHONPATH": str(ROOT), **{name: os.environ[name] for name in _VARIABLES}}

@@ -19,7 +19,7 @@ import click
 from slurmray import events
 from slurmray.agent import job_log
 from slurmray.agent.container import variables
-from slurmray.agent.controller import state
+from slurmray.agent.controller import protocol
 from slurmray.agent.wire import messages
 from slurmray.cli import slurmray
 from slurmray.cli.schema import schema_text
@@ -175,8 +175,8 @@ message with wrong fields or values, with one line in the log.
 
 _STATES = """## States
 
-The controller keeps a state of the job (first diagram) and of each node (second diagram), by the tables in
-`slurmray/agent/controller/state.py`. A message that the state does not allow only shows that its node is
+The controller keeps a state of the job (first diagram) and of each node (second diagram), by the table in
+`slurmray/agent/controller/protocol.py`. A message that the state does not allow only shows that its node is
 alive. Unless the job is ending, the log has a line about it.
 
 ```mermaid
@@ -189,7 +189,7 @@ stateDiagram-v2
 {node}
 ```
 
-In each of its states a node is up, until it becomes {ends}.
+In each of its states a node is up, until it becomes unfit (`unfit`), lost, or gone (`gone`).
 
 | message | while the job is |
 |---|---|
@@ -508,22 +508,24 @@ def _slurm_fields() -> Iterator[str]:
 
 
 def _states() -> str:
+    kinds = protocol.KINDS.items()
+    by = {row.job or row.node: name for name, row in kinds} | {protocol.STARTING_RAY: "start_ray"}
+    limited = {name: row.during for name, row in kinds if row.during != protocol.JOB}
     return _STATES.format(
-        job="\n".join(_diagram(state.JOB, state.NEXT_OF_JOB)),
-        node="\n".join(_diagram(state.NODE, state.NEXT_OF_NODE)),
-        ends=", ".join(f"{end} (`{kind}`)" for kind, end in state.END_OF_NODE.items()),
-        expected="\n".join(f"| `{kind}` | {', '.join(where)} |" for kind, where in state.EXPECTED.items()),
-        from_head=", ".join(f"`{kind}`" for kind in state.FROM_HEAD),
-        while_ending=", ".join(f"`{kind}`" for kind in state.WHILE_ENDING),
+        job="\n".join(_diagram(protocol.JOB, by)),
+        node="\n".join(_diagram(protocol.NODE, by)),
+        expected="\n".join(f"| `{name}` | {', '.join(during)} |" for name, during in limited.items()),
+        from_head=", ".join(f"`{name}`" for name, row in kinds if row.is_from_head),
+        while_ending=", ".join(f"`{name}`" for name, row in kinds if row.is_late),
     )
 
 
-def _diagram(states: Sequence[str], following: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of a diagram: each state follows the one before it, by a message."""
+def _diagram(states: Sequence[str], by: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of a diagram: each state follows the one before it. by: state -> message."""
     names = [name.replace(" ", "_") for name in states]
     yield f"    [*] --> {names[0]}"
-    for number, (kind, name) in enumerate(following.items()):
-        yield f"    {names[number]} --> {name.replace(' ', '_')}: {kind}"
+    for number, state in enumerate(states[1:], 1):
+        yield f"    {names[number - 1]} --> {names[number]}: {by[state]}"
 
 
 def _message(kind: ast.ClassDef, lines: list[str]) -> str:

@@ -18,6 +18,19 @@ GPU_MASKS = (
     "ROCR_VISIBLE_DEVICES",
     "ZE_AFFINITY_MASK",
 )
+# Variables with which another Ray, its token or its numbers would win over the job's own.
+FOREIGN = (
+    "RAY_ADDRESS",
+    "RAY_API_SERVER_ADDRESS",  # of Ray's job API, before RAY_ADDRESS
+    "RAY_AUTH_TOKEN",  # before RAY_AUTH_TOKEN_PATH
+    "RAY_CLIENT_MODE",
+    "RAY_JOB_CONFIG_JSON_ENV_VAR",  # of the Ray job in which this one was submitted
+    "RAY_JOB_HEADERS",
+    "RAY_OVERRIDE_NODE_ID_FOR_TESTING",
+    "RAY_OVERRIDE_RESOURCES",  # before the options of `ray start`
+)
+# Variables of a login session. sbatch exports those of the login node, where systemd has made the folder.
+LOGIN_SESSION = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 # Options of Slurm's commands (their man pages): SQUEUE_STATES or SCANCEL_PARTITION leave jobs out, and
 # SCANCEL_INTERACTIVE asks. SLURM_CLUSTERS: another cluster's jobs.
 COMMAND_OPTIONS = ("SQUEUE_", "SCANCEL_", "SCONTROL_")

@@ -18,17 +18,13 @@ FLUSH_SECONDS = 60.0  # for the last writes, as a file system may stall
 REFUSED_SECONDS = 2.0  # for those that a file system refuses: Slurm may be about to kill the batch script
 KEPT = 8 << 20  # bytes of lines that wait to be written
 
-# Event -> its log line; no line where it is empty. docs/reference/events.md has the fields of each.
+# Event -> its log line; others have none. docs/reference/events.md has all events and their fields.
 LINES: "Dict[str, str]" = {
     "start": "start: job {job} on {nodes_text}, head node {head}, logs in {run_dir}/logs",
     "attempt": "attempt {attempt} of this job; at most {chances} more after lost nodes or preemption",
     "grace": "stop.grace is {seconds} s here: the cluster's KillWait is {kill_wait} s",
     "phase": "{phase}: {text}",
     "attach": "attach: {command}",
-    "dashboard": "",
-    "finding": "",
-    "nodes": "",
-    "burn_in": "",
     "trainer": "trainer: {command}",
     "node_loss": "node loss: {node}: {text}; the job continues without it",
     "replacement": "spare node {node} joins Ray in place of {lost}",
@@ -66,9 +62,8 @@ class JobLog:
 
     def event(self, name: str, **fields: "Any") -> None:
         """Record an event and write its log line."""
-        line = LINES[name].format(**fields)
-        if line:
-            self.write(line)
+        if name in LINES:
+            self.write(LINES[name].format(**fields))
         text = event_line(name, fields)
         self._record(text)
         if name == "start":

@@ -28,7 +28,7 @@ def split_sections(agent: str) -> "dict[str, str]":
 
 
 def remove_sections(agent: str, paths: "Sequence[str]") -> str:
-    """Remove files and folders, e.g. `wire/settings.py` and `controller/`, from the agent's text."""
+    """Remove files and folders, e.g. `job_record.py` and `controller/`, from the agent's text."""
     kept = [(name, text) for name, text in split_sections(agent).items() if not name.startswith(tuple(paths))]
     return "".join(SECTION + name + "\n" + text for name, text in kept)[:-1]
 

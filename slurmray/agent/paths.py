@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 # Of ray.temp_dir, in characters: the path of a socket has at most 107, and slurmray and Ray add folders.
 TEMP_DIR_MAX = 18
 TEMP_DIR_PATTERN = "[A-Za-z0-9_./-]+"
+# Set to the job's folder for processes of the job that are visible on the host, by which they are found.
+FOLDER_VARIABLE = "SLURMRAY_TEMP"
+MARKS = (FOLDER_VARIABLE, "SLURM_JOB_ID")  # of the job's processes, by which clean-up finds them
 # In the run directory. The job makes this file, and its grace period ends once `slurmray cancel --now` has
 # written into it.
 CANCEL_NOW = "cancel-now"

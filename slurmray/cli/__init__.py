@@ -15,7 +15,7 @@ from typing import cast
 import click
 from click.shell_completion import CompletionItem
 
-from slurmray import __version__
+from slurmray._version import __version__
 from slurmray.errors import ExitCode, SlurmrayError, UsageError
 
 # Subcommand NAME is the object NAME in the module slurmray.cli.NAME; see get_command for `list`.

@@ -72,7 +72,7 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
     if chosen and chosen.host:
         show(f"jobs are submitted on {chosen.host}, in {chosen.submit_folder()}", err=True)
     for demand in chosen.demands if chosen else ():
-        show(str(demand))
+        show(demand.rule)
 
 
 def _fields(source: Source, path: FieldPath) -> Iterator[tuple[tuple[str, ...], Any, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from slurmray import __version__
+from slurmray._version import __version__
 from slurmray.cli.flags import FILE, completion, job_flags
 from slurmray.errors import Problem, SpecError, UsageError
 from slurmray.resources import data_folder

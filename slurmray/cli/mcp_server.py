@@ -24,7 +24,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from slurmray import __version__
+from slurmray._version import __version__
 from slurmray.cli.logs import cut
 from slurmray.cli.terminal import bounded, escaped, job_argument
 from slurmray.errors import ExitCode, SlurmrayError, UsageError

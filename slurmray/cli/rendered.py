@@ -155,11 +155,10 @@ def render_job(
     target: str = "slurm",
     *,
     only_checks: bool = False,
-    stdin: bytes | None = None,
 ) -> Rendered:
     """Return a job, sealed.
 
-    First three arguments, and stdin: as in load_plan; settings may have PROFILE, too. output: the file that
+    First three arguments: as in load_plan; settings may have PROFILE, too. output: the file that
     will have its text. only_checks: as in render_script.
     """
     chosen, name = TARGETS[target], dict(settings).get(PROFILE)
@@ -167,7 +166,7 @@ def render_job(
         raise UsageError(f"{PROFILE}: for jobs of Slurm; leave it out with --target {target}")
     profile = profiles.choose(name) if chosen.has_profiles else None
     fields = [(option, value) for option, value in settings if option != PROFILE]
-    plan = load_plan(job, fields, trainer, chosen.check, profile=profile, stdin=stdin)
+    plan = load_plan(job, fields, trainer, chosen.check, profile=profile)
     command = _render_command(job, settings, trainer, output)
     text = seal(chosen.render(plan, command, only_checks))
     return Rendered(plan, text, job, profile, chosen)

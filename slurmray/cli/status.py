@@ -93,7 +93,7 @@ def _as_dict(status: Status, host: str | None) -> dict[str, Any]:
 
 def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator[str]:
     from slurmray.cli.terminal import printable, styled
-    from slurmray.diagnosis.causes import for_job
+    from slurmray.slurm.job_status import for_job
     from slurmray.slurm.timeline import clock, duration
 
     color = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "yellow"}.get(status.state, "red")

@@ -24,8 +24,7 @@ from slurmray.cli.flags import completion
 from slurmray.errors import UsageError
 from slurmray.slurm.follow import last_lines
 from slurmray.slurm.states import FINAL
-from slurmray.slurm.submitted_job import Job
-from slurmray.slurm.tasks import Task
+from slurmray.slurm.submitted_job import Job, Task
 
 _WIDTH = 100  # characters of a paragraph, on a wider terminal, too
 _NARROWEST = 20  # characters of the last column of a list

@@ -16,7 +16,7 @@ from slurmray.errors import ExitCode, UsageError
 @click.option(
     "--print-hash",
     is_flag=True,
-    help="Print the hashes of this version's agent and of its story for each runtime.",
+    help="Print the hashes of each part of this version's agent, and of its story for each runtime.",
 )
 def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
     """Check that scripts are as this version renders them, and print one line for each.
@@ -33,13 +33,15 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
       slurmray verify generated.sh
       slurmray verify --print-hash          compare with the hashes that an administrator reviewed
     """
+    from slurmray.agent.parts import CORE, PARTS
     from slurmray.rendering import verification
-    from slurmray.rendering.script import MAX_BYTES, agent_sha256, story_sha256
+    from slurmray.rendering.script import MAX_BYTES, part_sha256, story_sha256
 
     if print_hash:
-        click.echo(f"{'agent':<16} {agent_sha256()}")
+        for name in (CORE, *PARTS):
+            click.echo(f"{'agent ' + name:<18} {part_sha256(name)}")
         for name, runtimes in verification.STORIES.items():
-            click.echo(f"{'story ' + name:<16} {story_sha256(runtimes)}")
+            click.echo(f"{'story ' + name:<18} {story_sha256(runtimes)}")
         if not files:
             return 0
     if not files:

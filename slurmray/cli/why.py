@@ -245,7 +245,7 @@ def _set_aside(status: Status) -> list[dict[str, Any]]:
 
 
 def _lines(cause: Cause, answer: Answer, *, is_remembered: bool) -> Iterator[str]:
-    from slurmray.diagnosis.causes import for_job
+    from slurmray.slurm.job_status import for_job
 
     known_node = cause.node if cause.node in answer.status.nodes else answer.node
     label = "cause" if cause.is_certain else "meaning" if cause.source else "possible cause"

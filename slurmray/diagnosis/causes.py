@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from slurmray.diagnosis.entries import Explanation
 from slurmray.diagnosis.exit_codes import (
@@ -22,14 +21,30 @@ from slurmray.diagnosis.final_states import STATES
 from slurmray.diagnosis.messages import FAMILIES, MESSAGES
 from slurmray.diagnosis.slurm_errors import SLURM_ERRORS
 
-if TYPE_CHECKING:
-    from slurmray.slurm.job_status import Status
-
-
 LOG = "log"  # the job's
 _SHOWN = 3  # messages after the first failure, and before the last errors
 _SIGKILL, _SIGTERM = 128 + 9, 128 + 15
 _OUT_OF_MEMORY = ("slurm-oom-kill", "kernel-oom-kill")  # messages that say who has sent SIGKILL
+
+
+class EndedJob(Protocol):
+    """A job as Slurm knows it. It may still run."""
+
+    @property
+    def state(self) -> str:
+        """Slurm's name of its state."""
+
+    @property
+    def code(self) -> str:
+        """Exit code and signal as Slurm shows them, 0:53."""
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """The head node first; empty before the start."""
+
+    @property
+    def log(self) -> str:
+        """The job's output file."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class Cause:
 
 
 def diagnose(
-    status: Status,
+    job: EndedJob,
     text: str,
     last_lines: Iterable[str],
     logs: Iterable[tuple[str, str]],
@@ -74,12 +89,12 @@ def diagnose(
     trainer got SIGKILL, not from slurmray, and the kernel killed processes on its node. What is known in general
     is left out then.
     """
-    if status.state == "COMPLETED":
+    if job.state == "COMPLETED":
         return []
-    has_ended = status.state in STATES
+    has_ended = job.state in STATES
     last = {shown(clean(line)) for line in last_lines} if has_ended else set()
     is_killed = _trainers(text) == _SIGKILL and not _sent(events)
-    head_log = f"log of {status.nodes[0]}" if status.nodes else ""
+    head_log = f"log of {job.nodes[0]}" if job.nodes else ""
     causes: list[Cause] = []
     for failure in failures(MESSAGES, logs):
         ended_it = bool(last) and (failure.line in last or (failure.is_last and failure.source == LOG))
@@ -88,14 +103,14 @@ def diagnose(
         ended_it |= is_killed and is_of_head and failure.message.name in _OUT_OF_MEMORY
         role = _role(failure, ended_it, [cause.role for cause in causes])
         # Where Slurm has ended the job, its state is the reason.
-        if role and not (role == "consequence" and has_ended and status.state != "FAILED"):
-            causes.append(_of(failure, role, status.nodes, hosts))
+        if role and not (role == "consequence" and has_ended and job.state != "FAILED"):
+            causes.append(_of(failure, role, job.nodes, hosts))
     is_known = says_cause(text) or any(cause.is_certain for cause in causes)
     if has_ended and has_too_few_spares(text):
         known = TOO_FEW_SPARES
         causes.append(Cause("general", "", "", known.cause, known.fix, is_certain=True))
-    elif has_ended and status.state != "CANCELLED" and not is_known:
-        causes.append(_in_general(status, text, events))
+    elif has_ended and job.state != "CANCELLED" and not is_known:
+        causes.append(_in_general(job, text, events))
     return causes
 
 
@@ -154,27 +169,6 @@ def says_cause(text: str) -> bool:
     return _slurmrays(text) in SELF_EXPLAINED
 
 
-def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str:
-    """Return a text for a job: with its id, and with a command to copy that leaves a node out.
-
-    Nodes that failed earlier in the job are left out, too. The id 0 is no job's. node: "" if none is known.
-    is_remembered: whether it was submitted with slurmray.
-    """
-    text = text.replace("JOBID", status.job if status.id else "JOBID")
-    unfit = {finding["node"] for finding in status.findings if finding["kind"] != "warn"}
-    if len(unfit) > 1 and unfit >= {*status.nodes}:  # others are likely to have the same
-        return " ".join(part for part in re.split(r"(?<=\.) ", text) if "--exclude=NODE" not in part)
-    if not node:
-        return text
-    failed = [start.failed for start in status.starts[:-1]] + [event["node"] for event in status.set_aside]
-    nodes = dict.fromkeys(filter(None, [status.excluded, *failed, node]))
-    option = shlex.quote(f"--exclude={','.join(nodes)}")
-    command = f"sbatch {option} {shlex.quote(status.script) if status.script else 'generated.sh'}"
-    if is_remembered and not status.script:
-        command = f"slurmray submit ... {option}"
-    return text.replace("sbatch --exclude=NODE generated.sh", command)
-
-
 def _slurmrays(text: str) -> int | None:
     """Slurmray's exit code in its last line; None if the code is the trainer's, or there is none."""
     match = re.match(r"failed \(([0-9]{1,3}) ", text)
@@ -192,22 +186,22 @@ def _sent(events: Collection[str]) -> str:
     return next((event for event in ("stop_now", "stop", "time_limit") if event in events), "")
 
 
-def _in_general(status: Status, text: str, events: Collection[str]) -> Cause:
+def _in_general(job: EndedJob, text: str, events: Collection[str]) -> Cause:
     """What a state or an exit code says of a job with no known message."""
-    if status.state != "FAILED":
-        title, known = status.state, STATES[status.state]
+    if job.state != "FAILED":
+        title, known = job.state, STATES[job.state]
     elif own := _slurmrays(text):
         title, known = look_up(own)
     elif (code := _trainers(text)) is not None:
         title, known = look_up_trainer(code)
         if code in (_SIGKILL, _SIGTERM):
             known = _signalled(known, events, is_killed=code == _SIGKILL)
-    elif match := re.fullmatch("0:([1-9][0-9]{0,2})", status.code):
+    elif match := re.fullmatch("0:([1-9][0-9]{0,2})", job.code):
         title, known = look_up(0, int(match[1]))
     else:
         return Cause("general", "", "", "", "", is_certain=False)
-    is_certain = status.state != "FAILED" or known.is_certain
-    file = status.log if title == "0:53" else ""
+    is_certain = job.state != "FAILED" or known.is_certain
+    file = job.log if title == "0:53" else ""
     return Cause("general", "", f"{title}: {known.meaning}", known.cause, known.fix, is_certain, file)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from slurmray.agent.container.variables import FOREIGN
+from slurmray.agent.inherited import FOREIGN
 
 
 def _table(*rows: tuple[str, str]) -> dict[str, str]:

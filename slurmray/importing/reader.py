@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from slurmray.importing.draft import TooLargeError
+from slurmray.importing.draft import Draft, TooLargeError
 from slurmray.importing.known import NO_FILE, RAY, STRUCTURE
 from slurmray.importing.shell_expansion import Variables
 from slurmray.importing.syntax_tree import BashSyntaxError, Node, parse
 from slurmray.importing.words import Kind, Part, Word, is_log
-
-if TYPE_CHECKING:
-    from slurmray.importing.importer import Importer
 
 _MAX_SCRIPTS = 300  # within the script, each a process of the parser
 _MAX_DEPTH = 12
@@ -66,12 +63,30 @@ class Command:
         return list(range(self.first, self.last + 1))
 
 
+class Handler(Protocol):
+    """What acts on commands and variables: the importer."""
+
+    draft: Draft
+
+    def handle_assignment(self, name: str, value: Word, lines: list[int]) -> None:
+        """Note an assignment of the shell."""
+
+    def handle_export(self, name: str, value: Word | None, lines: list[int], context: Context) -> None:
+        """Set an environment variable. value: None: that of the shell."""
+
+    def handle_missing_path(self, path: Word, lines: list[int]) -> None:
+        """Note a path without which the script ends."""
+
+    def handle_command(self, command: Command, context: Context, reader: Reader) -> None:
+        """Act on a command. reader: of the script that has it."""
+
+
 class Reader:
     """Reads a script, or one within it. variables: those of this script."""
 
-    def __init__(self, parser: str, importer: Importer, variables: Variables, context: Context) -> None:
-        self.parser, self.importer, self.variables = parser, importer, variables
-        self.draft = importer.draft
+    def __init__(self, parser: str, handler: Handler, variables: Variables, context: Context) -> None:
+        self.parser, self.handler, self.variables = parser, handler, variables
+        self.draft = handler.draft
         self.context = context
         self.functions: dict[str, Node] = {}
         self.called: set[str] = set()
@@ -100,7 +115,7 @@ class Reader:
         joins_lines = any(part.with_breaks for part in text.parts)
         variables = self.variables.child(raw, text.line, joins_lines)
         variables.texts.update(values)
-        inner = Reader(self.parser, self.importer, variables, replace(context, depth=context.depth + 1))
+        inner = Reader(self.parser, self.handler, variables, replace(context, depth=context.depth + 1))
         inner.budget = self.budget
         inner.read(parse(self.parser, raw))
 
@@ -160,7 +175,7 @@ class Reader:
             self._assign_read(words[2:3], words[-1], lines)
             return
         made = Command(words, assignments, lines[0], self._end(node, lines[-1]), document, reads, writes)
-        self.importer.handle_command(made, replace(context, prefix=self.prefix), self)
+        self.handler.handle_command(made, replace(context, prefix=self.prefix), self)
 
     def _look_after_comments(self, arguments: list[Node]) -> None:
         """Note the words of a command after a comment, which ends it for bash, but not for shfmt."""
@@ -242,10 +257,10 @@ class Reader:
         variables.texts[name] = value
         variables.arrays.pop(name, None)
         if not is_export:
-            self.importer.handle_assignment(name, value, lines)
+            self.handler.handle_assignment(name, value, lines)
         if is_export or name in variables.exported:
             variables.exported.add(name)
-            self.importer.handle_export(name, value, lines, context)
+            self.handler.handle_export(name, value, lines, context)
 
     def _assign_array(self, assign: Node, name: str, lines: list[int], context: Context) -> None:
         variables = self.variables
@@ -268,7 +283,7 @@ class Reader:
             kind = _kind_of(elements)
             del variables.arrays[name]
             variables.texts[name] = Word((Part(f"${{{name}[@]}}", kind, False),), lines[0])
-        self.importer.handle_assignment(name, Word((), lines[0]), lines)
+        self.handler.handle_assignment(name, Word((), lines[0]), lines)
 
     def _read_declclause(self, node: Node, command: Node, context: Context) -> None:
         arguments = command.get("Args") or []
@@ -290,7 +305,7 @@ class Reader:
                 value = self.variables.texts.get(name)
                 if is_export and "-n" not in options:
                     self.variables.exported.add(name)
-                    self.importer.handle_export(name, value, lines, context)
+                    self.handler.handle_export(name, value, lines, context)
                 else:
                     self.draft.skip(lines, "it only declares")
                 continue
@@ -328,7 +343,7 @@ class Reader:
 
     def _read_ifclause(self, node: Node, command: Node, context: Context) -> None:
         if (path := self._missing_path(command)) is not None and not context.is_looped:
-            self.importer.handle_missing_path(path, self._lines(node))
+            self.handler.handle_missing_path(path, self._lines(node))
             return
         branch: Node | None = command
         while branch:

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
+from slurmray.loading.places import LAST, Setting, place_problem
+from slurmray.loading.profile import Profile
 from slurmray.loading.validate import find_missing_files, make_plan
 from slurmray.plan import Plan
 from slurmray.slurm import syntax
@@ -22,11 +24,7 @@ from slurmray.spec.types import check_line, check_path, shown
 from slurmray.spec.validation_errors import dotted
 from slurmray.yaml_source import Source
 
-if TYPE_CHECKING:
-    from slurmray.loading.profile import Profile
-
 STDIN = Path("-")
-_LAST = (sys.maxsize, 0)  # sorts mistakes on the command line after those in the file
 _HIDDEN = "..."  # instead of a value of an environment, in commands for users
 _ENV = {"env", "env_vars"}
 _MOST_UNKNOWN = 3  # fields of a file that is a job spec
@@ -69,14 +67,6 @@ class _Files:
             raise _TooLargeError([Problem(name, f"{text}; include each once")])
 
 
-class _Setting(NamedTuple):
-    """A value from the command line. place: the option, for messages."""
-
-    place: str
-    path: yaml_source.Path
-    value: Any
-
-
 def load_plan(
     path: Path | None,
     settings: Sequence[tuple[str, str]] = (),
@@ -84,7 +74,6 @@ def load_plan(
     check: Callable[[Plan], object] = lambda _: None,
     fields: Mapping[str, Any] | None = None,
     profile: Profile | None = None,
-    stdin: bytes | None = None,
 ) -> Plan:
     """Return the plan of a file, with settings from the command line. SpecError lists all mistakes.
 
@@ -94,9 +83,9 @@ def load_plan(
     and with a + at its end the value, or each item of a list, is added to a list. trainer: the command after
     `--`, which overrides `run`. check: raises SpecError for more problems in a plan. fields: of the job spec,
     which override those of the file; those of a section one by one. profile: has the fields that the file and
-    those that it includes lack, and demands on the result. stdin: in place of standard input.
+    those that it includes lack, and demands on the result.
     """
-    stdin = read_stdin(path) if stdin is None else stdin
+    stdin = read_stdin(path)
     try:
         return _load(path, stdin, settings, trainer, check, fields or {}, profile, is_fast=True)
     except SpecError:  # once more, for the exact places of the mistakes
@@ -119,23 +108,23 @@ def _load(
     data = source.data
     is_here = not (profile and profile.host)
     problems = list(source.problems)
-    given: list[_Setting] = []
+    given: list[Setting] = []
     for name, value in settings:
         try:
             for setting in _parse_settings(name, value, data):
                 _put(data, setting.path, setting.value)
                 given.append(setting)
         except ValueError as error:
-            problems.append((_LAST, Problem(_name_option(name), str(error))))
+            problems.append((LAST, Problem(_name_option(name), str(error))))
     for setting in _split_fields(fields):
         given.append(setting)
         try:
             _put(data, setting.path, setting.value)
         except ValueError as error:
-            problems.append((_LAST, Problem(setting.place, str(error))))
+            problems.append((LAST, Problem(setting.place, str(error))))
     if trainer:
         data["run"] = list(trainer)
-        given.append(_Setting("after --", ("run",), data["run"]))
+        given.append(Setting("after --", ("run",), data["run"]))
     plan = None
     try:
         spec = JobSpec(**data)
@@ -304,17 +293,17 @@ def _name_option(name: str) -> str:
     return name if name.startswith("--") else f"--set {name}"
 
 
-def _split_fields(fields: Mapping[str, Any]) -> Iterator[_Setting]:
+def _split_fields(fields: Mapping[str, Any]) -> Iterator[Setting]:
     """Yield what fields of Python set: each field of a section by itself."""
     for name, value in fields.items():
         parts = {(name, key): part for key, part in value.items()} if isinstance(value, dict) else {}
         for path, part in parts.items():
-            yield _Setting(f"{dotted(path)}, given to load()", path, part)
+            yield Setting(f"{dotted(path)}, given to load()", path, part)
         if not parts:
-            yield _Setting(f"{name}, given to load()", (name,), value)
+            yield Setting(f"{name}, given to load()", (name,), value)
 
 
-def _parse_settings(name: str, value: str, data: dict[str, Any]) -> list[_Setting]:
+def _parse_settings(name: str, value: str, data: dict[str, Any]) -> list[Setting]:
     """Return what a setting sets: one value, or items at the end of a list."""
     setting = _parse_setting(name.removesuffix("+"), value, data)
     if not name.endswith("+"):
@@ -324,29 +313,29 @@ def _parse_settings(name: str, value: str, data: dict[str, Any]) -> list[_Settin
         here = here.get(part) if isinstance(here, dict) else None
     first = len(here) if isinstance(here, list) else 0
     items = setting.value if isinstance(setting.value, list) else [setting.value]
-    return [_Setting(_name_option(name), (*setting.path, first + n), item) for n, item in enumerate(items)]
+    return [Setting(_name_option(name), (*setting.path, first + n), item) for n, item in enumerate(items)]
 
 
-def _parse_setting(name: str, value: str, data: dict[str, Any]) -> _Setting:
+def _parse_setting(name: str, value: str, data: dict[str, Any]) -> Setting:
     if value == _HIDDEN:
         raise ValueError(f"replace {_HIDDEN} by the value")
     if name in FLAGS:
-        return _Setting(name, tuple(FLAGS[name].split(".")), value)
+        return Setting(name, tuple(FLAGS[name].split(".")), value)
     if name == "--env":
         variable, equals, text = value.partition("=")
         if text == _HIDDEN:
             raise ValueError(f"{variable}: replace {_HIDDEN} by the value")
-        return _Setting(f"--env {variable}", ("env", variable), text if equals else None)
+        return Setting(f"--env {variable}", ("env", variable), text if equals else None)
     if name == "--mount":
         container = data.get("container")
         mounts = container.get("mounts") if isinstance(container, dict) else None
-        return _Setting(
+        return Setting(
             f"--mount {value}", ("container", "mounts", len(mounts) if isinstance(mounts, list) else 0), value
         )
     path = tuple(name.split("."))
     if not all(path):
         raise ValueError("expected the dotted path of a field, e.g. container.shm_size")
-    return _Setting(_name_option(name), path, _parse_value(value))
+    return Setting(_name_option(name), path, _parse_value(value))
 
 
 def _parse_value(text: str) -> Any:
@@ -379,41 +368,3 @@ def _put(data: dict[str, Any], path: yaml_source.Path, value: Any) -> None:
         here.append(value)
     else:
         here[last] = value
-
-
-def _find_place(
-    source: Source, given: Iterable[_Setting], path: yaml_source.Path
-) -> tuple[yaml_source.Place, str]:
-    """Return the place of a path, as a sort key and as text for users."""
-    loc = _strip_mark(path)
-    settings = list(given)
-    for setting in reversed(settings):
-        if loc[: len(setting.path)] == setting.path:
-            return _LAST, setting.place
-    if loc != path and loc in source.keys:
-        return source.keys[loc], source.where(source.keys[loc], loc)
-    for length in range(len(loc), 0, -1):
-        if place := source.values.get(loc[:length]):
-            return place, source.where(place, loc[:length])
-    for setting in reversed(settings):
-        if setting.path[: len(loc)] == loc:
-            return _LAST, setting.place
-    return (0, 0), source.name
-
-
-def place_problem(
-    source: Source, given: list[_Setting], problem: Problem
-) -> tuple[yaml_source.Place, Problem]:
-    """Return the place of a problem as a sort key, and the problem with the place as text."""
-    if problem.where:
-        return _LAST, problem
-    at, where = _find_place(source, given, problem.path)
-    field, message = _strip_mark(problem.path), problem.text
-    if at == _LAST and any(setting.path == field for setting in given):
-        message = message.removeprefix(f"{dotted(field)}: ")  # the place names the field already
-    return at, Problem(where, message, problem.path)
-
-
-def _strip_mark(loc: yaml_source.Path) -> yaml_source.Path:
-    """Return a path without the mark `[key]`, which stands for the name of a field."""
-    return loc[:-1] if loc[-1:] == ("[key]",) else loc

@@ -23,8 +23,8 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_v
 
 from slurmray import files, yaml_source
 from slurmray.errors import Problem, SpecError
-from slurmray.loading.demands import Demand, find_field, parse_allowed
-from slurmray.loading.load import place_problem
+from slurmray.loading.demands import Demand, find_field, parse_allowed, take_demands
+from slurmray.loading.places import place_problem
 from slurmray.slurm.host import Host, get_host
 from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.slurm_section import Model
@@ -72,12 +72,7 @@ def choose_folder(profile: Profile | None) -> Path:
     return Path(profile.submit_folder()) if profile and profile.host else Path.cwd()
 
 
-def _check_field(name: str) -> str:
-    find_field(name)
-    return name
-
-
-_FieldName = Annotated[Line, AfterValidator(_check_field)]
+_FieldName = Annotated[Line, AfterValidator(lambda name: find_field(name) and name)]
 
 
 class _Fields(Model):
@@ -158,7 +153,7 @@ def choose(name: str | None) -> Profile | None:
         hint = f"known are {', '.join(list_names())}" if list_names() else f"define it in {places}"
         other = "; sbatch's --profile is --set slurm.profile" if where == "--profile" else ""
         raise SpecError([Problem(where, f"unknown profile {name!r}; {hint}{other}")])
-    demands = [demand for part in parts for demand in _take_demands(part)]
+    demands = [demand for part in parts for demand in take_demands(part)]
     place: dict[str, str] = {}
     for part in reversed(parts):
         place |= {key: value for key in ("host", "folder") if (value := part.data.pop(key, None))}
@@ -166,14 +161,6 @@ def choose(name: str | None) -> Profile | None:
     for part in others:
         first.fill(part)
     return Profile(name, first, demands, place.get("host"), place.get("folder"))
-
-
-def _take_demands(part: Source) -> Iterator[Demand]:
-    """Remove `forbid` and `require` from a profile of a file, and yield what they demand."""
-    for field, reason in (part.data.pop("forbid", None) or {}).items():
-        yield Demand(field, part.where(part.keys["forbid", field]), reason=reason)
-    for field, value in (part.data.pop("require", None) or {}).items():
-        yield Demand(field, part.where(part.keys["require", field]), parse_allowed(field, value))
 
 
 def _read(path: Path) -> Source:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-import slurmray
 from slurmray import files
 from slurmray.errors import UsageError
 
@@ -67,7 +66,7 @@ def find_code_folders() -> list[Path]:
     paths = sysconfig.get_paths()
     installed = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     bin_folders = {Path(paths["scripts"]).resolve(), Path(sys.executable).parent.resolve(), Path("/usr/bin")}
-    packed = Path(slurmray.__file__).resolve().parents[1]
+    packed = Path(__file__).resolve().parents[2]
     folders = []
     for position, entry in enumerate(sys.path):
         folder = Path(entry or ".").resolve()

@@ -6,14 +6,17 @@ import os
 import pwd
 import shutil
 from pathlib import Path
+from typing import Literal
 
 from slurmray.errors import RehearsalError
-from slurmray.rehearsal.images.cache import PATH
 
+Runtime = Literal["podman", "docker", "none"]
+# Folders of packaged programs. The caller's PATH may lack sbin, or may have wrappers in front.
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 # Program -> its package in Debian and Ubuntu.
 _ALWAYS = {"ip": "iproute2", "nsenter": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
 _SLURM = {"sbatch": "slurm-client", "slurmctld": "slurmctld", "slurmd": "slurmd", "munged": "munge"}
-_RUNTIMES = {
+RUNTIMES: dict[Runtime, dict[str, str]] = {
     "podman": {"podman": "podman"},
     "docker": {"dockerd": "docker.io", "docker": "docker.io"},
     "none": {},
@@ -43,7 +46,7 @@ def start_time(pid: int) -> int:
     return 0 if fields[0] in "ZX" else int(fields[19])
 
 
-def require(runtime: str, *, own_slurm: bool, builds: bool) -> None:
+def require(runtime: Runtime, *, own_slurm: bool, builds: bool) -> None:
     """Check the machine's programs and settings; RehearsalError lists all that is missing, with a command.
 
     own_slurm: the hosts use the machine's Slurm, not a suite's. builds: an image or a suite will be built.
@@ -51,7 +54,7 @@ def require(runtime: str, *, own_slurm: bool, builds: bool) -> None:
     programs = dict(_ALWAYS)
     if own_slurm:
         programs |= _SLURM
-    programs |= _RUNTIMES[runtime]
+    programs |= RUNTIMES[runtime]
     if builds:
         programs |= _BUILD
     if not is_root():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from slurmray.agent.script_parts import read_settings
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal import machine, rehearsal_job
-from slurmray.rehearsal.cluster.container_settings import read_container_settings
-from slurmray.rehearsal.cluster.layout import RUNTIMES, Layout, Runtime
+from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.requirements import Requirements, read_requirements
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.images import provide, suites
@@ -37,13 +38,14 @@ def rehearse(script: str, *, build_image: bool, suite: str | None, keep: bool) -
         raise RehearsalError("a kept cluster is still running: end it with slurmray rehearse --down")
     log = _timed_log()
     try:
-        container, requirements = read_container_settings(script), read_requirements(script)
+        image, runtimes, sources = read_container(script)
+        requirements = read_requirements(script)
     except ValueError as error:
         raise RehearsalError(str(error)) from error
-    available = [name for name in RUNTIMES if name in container.runtimes]
+    available = [name for name in machine.RUNTIMES if name in runtimes]
     if not available:
-        raise RehearsalError(f"a rehearsal's hosts have no {container.runtimes[0]}: use --runtime podman")
-    runtime: Runtime = available[0]
+        raise RehearsalError(f"a rehearsal's hosts have no {runtimes[0]}: use --runtime podman")
+    runtime = available[0]
     if runtime == "none" and build_image:
         raise RehearsalError("runtime none uses no image: remove --build-image")
     if runtime == "docker" and not machine.is_root():
@@ -53,10 +55,10 @@ def rehearse(script: str, *, build_image: bool, suite: str | None, keep: bool) -
         log(f"not as on your cluster: {remark}")
     store = None
     if runtime != "none":
-        store = provide.image(container.image, runtime, build=build_image, log=log)
+        store = provide.image(image, runtime, build=build_image, log=log)
     root = suites.hosts_root(machine.cache_folder(), suite, log)
     layout = Layout(Path.cwd(), runtime, store, root)
-    layout = _with_mounts(layout, container.sources(Path.home()), log)
+    layout = _with_mounts(layout, sources, log)
     # A job id that is new in this folder: run directories and logs have it in their names.
     first_job = {"FirstJobId": str(int(time.time()) % 10_000_000 + 1)}
     cluster_config = dataclasses.replace(
@@ -71,6 +73,21 @@ def rehearse(script: str, *, build_image: bool, suite: str | None, keep: bool) -
             log("the cluster keeps running: enter it with slurmray rehearse --shell, end it with --down")
             until_end.pop_all()
     return code
+
+
+def read_container(script: str) -> tuple[str, list[str], list[Path]]:
+    """Return image, runtimes, and sources of mounts outside the submit folder, of a rendered script.
+
+    The image has its registry. ValueError if slurmray did not render the script.
+    """
+    try:
+        container = read_settings(script)["container"]
+        sources = [re.sub(r"^~(?=/|$)", str(Path.home()), mount["source"]) for mount in container["mounts"]]
+        absolute = [Path(source) for source in sources if source.startswith("/")]
+        return container["image_with_registry"], container["runtimes"], absolute
+    except (ValueError, KeyError, TypeError):
+        message = "slurmray did not render this script; rehearse a job spec or a rendered script"
+        raise ValueError(message) from None
 
 
 def enter(command: list[str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from slurmray import __version__
+from slurmray._version import __version__
 from slurmray.plan import Advice, Plan
 from slurmray.rendering.container_args import add_registry, container_args, convert_image
 from slurmray.slurm import syntax

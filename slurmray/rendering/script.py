@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from slurmray import __version__
 from slurmray import agent as package
-from slurmray.agent import script_parts
+from slurmray._version import __version__
+from slurmray.agent import parts, script_parts
 from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError
 from slurmray.plan import Plan
@@ -25,6 +26,7 @@ from slurmray.rendering.pretty_json import format_json
 from slurmray.resources import data_folder
 from slurmray.spec.runtimes import RUNTIMES, candidates
 
+_OF_TYPES = re.compile(r"^TYPE_CHECKING = False\nif TYPE_CHECKING:\n(?: {4}.*\n|\n(?= {4}))+\n", re.MULTILINE)
 MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
 # In place of a site's template that is not read.
 _REBUILT_SITE = """{% extends "job.sbatch.j2" %}
@@ -54,9 +56,10 @@ def render_script(plan: Plan, command: str = "slurmray render", *, only_checks: 
     spec's template cannot be used.
     """
     spec = plan.spec
-    settings = format_json(make_settings(plan, command, only_checks=only_checks))
+    settings = make_settings(plan, command, only_checks=only_checks)
     template = Path(spec.template) if spec.template else None
-    text = assemble(make_directives(spec), settings, candidates(spec.container.runtime), template)
+    runtimes, names = candidates(spec.container.runtime), parts.needed_parts(settings)
+    text = assemble(make_directives(spec), format_json(settings), runtimes, names, template)
     if (size := len(text.encode())) > MAX_BYTES:
         raise UsageError(
             f"the script would have {size / 1e6:.1f} MB, and sbatch takes at most 4 MB (max_script_size); "
@@ -66,17 +69,23 @@ def render_script(plan: Plan, command: str = "slurmray render", *, only_checks: 
 
 
 def assemble(
-    directives: Sequence[str], settings: str, runtimes: Sequence[str], template: Path | None = None
+    directives: Sequence[str],
+    settings: str,
+    runtimes: Sequence[str],
+    names: Sequence[str],
+    template: Path | None = None,
 ) -> str:
-    """Return the script with these parts. directives: `#SBATCH` lines. settings: JSON, no newline at its end.
+    """Return a script. directives: `#SBATCH` lines. settings: JSON, no newline at its end.
 
-    template: a site's file that extends job.sbatch.j2; UsageError if it cannot be used.
+    names: of the parts of the agent that it has. template: a site's file that extends job.sbatch.j2;
+    UsageError if it cannot be used.
     """
     if template is None:
-        return _render(directives, settings, runtimes)
+        return rebuild(directives, settings, runtimes, names, "", {})
     site = format_json(str(template))[1:-1]  # escaped, so that it stays on a comment's line
+    values = _make_values(directives, settings, runtimes, names, site)
     try:
-        text = _render(directives, settings, runtimes, template, site)
+        text = site_template.load(template, _make_environment(), values).render(values)
     except (jinja2.TemplateError, TypeError) as error:
         frames = traceback.extract_tb(error.__traceback__)
         *_, line = (frame.lineno for frame in frames if frame.filename == "<template>")
@@ -90,63 +99,73 @@ def assemble(
 
 
 def rebuild(
-    directives: Sequence[str], settings: str, runtimes: Sequence[str], site: str, blocks: Mapping[str, str]
+    directives: Sequence[str],
+    settings: str,
+    runtimes: Sequence[str],
+    names: Sequence[str],
+    site: str,
+    blocks: Mapping[str, str],
 ) -> str:
-    """Return the script that `assemble` makes of these parts, without reading a site's template.
+    """Return the script that `assemble` makes of these values, without reading a site's template.
 
     site: the template's name as in the header; "": none. blocks: its `prologue` and `epilogue`.
     """
-    return _render(directives, settings, runtimes, _REBUILT_SITE if site else None, site, blocks)
+    values = _make_values(directives, settings, runtimes, names, site)
+    environment = _make_environment()
+    template = environment.from_string(_REBUILT_SITE) if site else environment.get_template("job.sbatch.j2")
+    return template.render(values, site_blocks=blocks)
 
 
 @functools.cache
-def agent_text() -> str:
-    """Return the agent's text: the files of the package, each after a line with its name."""
+def agent_files() -> dict[str, str]:
+    """Return the agent's text: {file: its text after a line with its name}, in the order of scripts.
+
+    Without what only type checkers read.
+    """
     folder = Path(package.__file__).parent
-    files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.py"))
-    files.sort(key=lambda name: name != "loader.py")  # the bootstrap executes the first one
-    return "".join(f"{SECTION}{name}\n{(folder / name).read_text(encoding='utf-8')}" for name in files)
+    names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.py"))
+    names.sort(key=lambda name: name != "loader.py")  # the bootstrap executes the first one
+    texts = {name: (folder / name).read_text(encoding="utf-8") for name in names}
+    return {name: f"{SECTION}{name}\n{_OF_TYPES.sub('', text)}" for name, text in texts.items()}
+
+
+def agent_text(names: Collection[str]) -> str:
+    """Return the text of the agent's core, with these parts."""
+    files = agent_files().items()
+    return "".join(text for file, text in files if parts.part_of(file) in (parts.CORE, *names))
 
 
 @functools.cache
-def agent_sha256() -> str:
-    """Return the hash of the installed version's agent."""
-    return sha256(agent_text())
+def part_sha256(name: str) -> str:
+    """Return the hash of a part of the installed version's agent."""
+    return sha256("".join(text for file, text in agent_files().items() if parts.part_of(file) == name))
 
 
 @functools.cache
 def story_sha256(runtimes: tuple[str, ...]) -> str:
     """Return the hash of the installed version's story for these runtimes."""
-    return sha256(script_parts.read_story(_render([], "{}", runtimes, story_hash="")))
+    story = _make_environment().get_template("partials/story.sh.j2")
+    return sha256(story.render(runtimes=_find_templates(runtimes)) + script_parts.STORY_END)
 
 
-def _render(
-    directives: Sequence[str],
-    settings: str,
-    runtimes: Sequence[str],
-    template: Path | str | None = None,
-    site: str = "",
-    blocks: Mapping[str, str] | None = None,
-    story_hash: str | None = None,
-) -> str:
-    """Render job.sbatch.j2, or a template that extends it: a site's file, or a text of ours."""
-    environment = _make_environment()
-    values = {
+def _make_values(
+    directives: Sequence[str], settings: str, runtimes: Sequence[str], names: Sequence[str], site: str
+) -> dict[str, str | list[str]]:
+    """Return what job.sbatch.j2 and the templates of sites get."""
+    return {
         "directives": list(directives),
         "settings": settings,
-        "runtimes": [function for name in runtimes for function in RUNTIMES[name].templates],
+        "runtimes": _find_templates(runtimes),
         "version": __version__,
-        "story_sha256": story_sha256(tuple(runtimes)) if story_hash is None else story_hash,
-        "agent_sha256": agent_sha256(),
-        "agent": agent_text().removesuffix("\n"),
+        "story_sha256": story_sha256(tuple(runtimes)),
+        "parts": [f"{name}: {part_sha256(name)}" for name in (parts.CORE, *names)],
+        "agent": agent_text(names).removesuffix("\n"),
         "site": site,
-        "site_blocks": blocks or {},
     }
-    if template is None:
-        return environment.get_template("job.sbatch.j2").render(values)
-    if isinstance(template, Path):
-        return site_template.load(template, environment, values).render(values)
-    return environment.from_string(template).render(values)
+
+
+def _find_templates(runtimes: Sequence[str]) -> list[str]:
+    return [template for name in runtimes for template in RUNTIMES[name].templates]
 
 
 @functools.cache

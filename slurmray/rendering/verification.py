@@ -10,16 +10,19 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from slurmray import __version__
-from slurmray.agent import script_parts
+from slurmray._version import __version__
+from slurmray.agent import parts, script_parts
 from slurmray.rendering import script
 from slurmray.rendering.directives import ONE_TASK, make_section_lines
 from slurmray.rendering.output import HEADER, SEAL, is_sealed, seal
 from slurmray.rendering.pretty_json import format_json
 from slurmray.slurm import syntax
 from slurmray.spec.runtimes import RUNTIMES, candidates
+
+if TYPE_CHECKING:
+    from slurmray.agent.wire.settings import Settings
 
 # container.runtime -> runtimes in the story. singularity has the story of apptainer.
 STORIES = {name: candidates(name) for name in RUNTIMES if name != "singularity"}
@@ -36,7 +39,7 @@ COMMANDS = {
 }
 # Options of sbatch with which something else than the script runs.
 _RUNS_SOMETHING = ("bb", "bbf", "get-user-env")
-_HASH = re.compile(r"^# slurmray-(story|agent): [0-9a-f]{64}$", re.MULTILINE)
+_HASH = re.compile(r"^# slurmray-(story|agent \w+): [0-9a-f]{64}$", re.MULTILINE | re.ASCII)
 # What a difference is in -> where that begins.
 _PLACES = (
     ("header", "#!"),
@@ -83,23 +86,24 @@ def verify(text: str) -> Verdict | None:
 def _verify(text: str, header: int) -> str:
     """The verdict on a script as rendered; _EditedError for others. header: where the version is."""
     above = text[:header].split("\n")[1:-2]  # without the first line, and the # above the version
-    settings, canonical = _read_settings(text)
+    settings, canonical, names = _read_settings(text)
     runtimes = settings["container"]["runtimes"]
     site = _read_site(text[header:].partition("\n#\n")[0])
     blocks = {part: _read_block(text, part, site) for part in ("prologue", "epilogue")} if site else {}
-    expected = script.rebuild(above, canonical, runtimes, site, blocks)
+    expected = script.rebuild(above, canonical, runtimes, names, site, blocks)
     own_seal = SEAL.search(text)
     sealed = SEAL.sub(own_seal[0] if own_seal else "", seal(expected), count=1)
     if text != sealed:
         hashes = {match[1]: match[0] for match in _HASH.finditer(text[header:])}
-        alike = _HASH.sub(lambda match: hashes.get(match[1], match[0]), sealed, count=2)
+        alike = _HASH.sub(lambda match: hashes.get(match[1], match[0]), sealed, count=2 + len(names))
         # What has changed is of interest, and not its hash.
         raise _EditedError(f"edited: {_describe_difference(text, alike if alike != text else sealed)}")
     if not is_sealed(text):
         raise _EditedError(
             "edited: settings, directives or site's commands; the seal is that of another text"
         )
-    notes = [f"as rendered: story and agent are those of slurmray {__version__}"]
+    carried = ", ".join([parts.CORE, *names])
+    notes = [f"as rendered: story and agent are those of slurmray {__version__}, with {carried}"]
     if commands := _find_commands(settings):
         notes.append(f"its settings have commands of this job: {', '.join(commands)}")
     if unusual := [*_unusual_directives(above, settings, bool(site))]:
@@ -110,18 +114,20 @@ def _verify(text: str, header: int) -> str:
     return "; ".join(notes)
 
 
-def _read_settings(text: str) -> tuple[dict[str, Any], str]:
-    """The settings of a script, also as slurmray writes them."""
+def _read_settings(text: str) -> tuple[dict[str, Any], str, list[str]]:
+    """The settings of a script, also as slurmray writes them, and the parts of the agent that they need."""
+    names: list[str] = []
     try:
         settings = cast("dict[str, Any]", script_parts.read_settings(text))
         canonical = format_json(settings)
+        names = parts.needed_parts(cast("Settings", settings))
         known = settings["version"] == __version__ and isinstance(settings["setup"], str)
         known = known and tuple(settings["container"]["runtimes"]) in {*STORIES.values(), ("singularity",)}
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         known = False
     if not known:
         raise _EditedError("edited: the settings are not those of a job of this version")
-    return settings, canonical
+    return settings, canonical, names
 
 
 def _read_site(header: str) -> str:

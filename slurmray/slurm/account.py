@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from slurmray.agent.node.samples import IDLE
+from slurmray.agent.node.gpu_samples import IDLE
 from slurmray.slurm.job_status import Status
 from slurmray.slurm.starts import Start, count_gpus, list_starts, split_starts
 from slurmray.slurm.states import Event

@@ -55,8 +55,6 @@ def attach_argv(
     place: Place, settings: Settings, event: Event, command: Sequence[str], *, is_terminal: bool
 ) -> list[str]:
     """Return the argv. event: `attach` of the running attempt. SlurmError if it is not of this attempt."""
-    if "folder" not in event:
-        raise SlurmError("rendered by an older version of slurmray: its log has a line `attach:`")
     _check_folder(place, settings, event["folder"])
     container = settings["container"]
     if event["runtime"] not in container["runtimes"]:

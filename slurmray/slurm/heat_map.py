@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from slurmray.agent.node.samples import IDLE
+from slurmray.agent.node.gpu_samples import IDLE
 from slurmray.slurm.usage import Sample
 
 _MOST_COLUMNS, _CELLS = 120, 24_000

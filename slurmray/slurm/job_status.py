@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -136,6 +138,27 @@ def make_status(
         _value(record, "Command"),
         _value(record, "ExcNodeList"),
     )
+
+
+def for_job(text: str, status: Status, node: str, *, is_remembered: bool) -> str:
+    """Return a text for a job: with its id, and with a command to copy that leaves a node out.
+
+    Nodes that failed earlier in the job are left out, too. The id 0 is no job's. node: "" if none is known.
+    is_remembered: whether it was submitted with slurmray.
+    """
+    text = text.replace("JOBID", status.job if status.id else "JOBID")
+    unfit = {finding["node"] for finding in status.findings if finding["kind"] != "warn"}
+    if len(unfit) > 1 and unfit >= {*status.nodes}:  # others are likely to have the same
+        return " ".join(part for part in re.split(r"(?<=\.) ", text) if "--exclude=NODE" not in part)
+    if not node:
+        return text
+    failed = [start.failed for start in status.starts[:-1]] + [event["node"] for event in status.set_aside]
+    nodes = dict.fromkeys(filter(None, [status.excluded, *failed, node]))
+    option = shlex.quote(f"--exclude={','.join(nodes)}")
+    command = f"sbatch {option} {shlex.quote(status.script) if status.script else 'generated.sh'}"
+    if is_remembered and not status.script:
+        command = f"slurmray submit ... {option}"
+    return text.replace("sbatch --exclude=NODE generated.sh", command)
 
 
 def current_phase(events: Sequence[Event]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from slurmray import __version__
+from slurmray._version import __version__
 from slurmray.agent import script_parts
 from slurmray.agent.controller.findings import normalize
 from slurmray.agent.controller.host_list import host_list

@@ -95,7 +95,7 @@ def list_starts(events: Sequence[Event], now: float) -> list[Start]:
         trainer = next((event["time"] for event in part if event["event"] == "trainer"), None)
         if following:
             ended, reason = following[0]["time"], following[0].get("text", "")
-            failed = host_list(_list_failed(part, following[0]))
+            failed = host_list(following[0]["failed"]) if following[0]["event"] == "restart" else ""
         else:
             ended, failed, reason = _end_of_attempt(events, now)
         nodes, spares = first["nodes"], first.get("spares", [])
@@ -159,22 +159,10 @@ def find_restarts(events: Sequence[Event]) -> list[Restart]:
     restarts: list[Restart] = []
     for before, (event, *_) in itertools.pairwise(split_starts(events)):
         if event["event"] == "restart":
-            failed, left = _list_failed(before, event), _list_left(before[0], event)
             number, time, nodes = event["restart"], event["time"], event["nodes"]
-            restarts.append(Restart(number, time, nodes, failed, left, event["text"]))
+            left = _list_left(before[0], event)
+            restarts.append(Restart(number, time, nodes, event["failed"], left, event["text"]))
     return restarts
-
-
-def _list_failed(before: Sequence[Event], restart: Event) -> Sequence[str]:
-    """Return the nodes to blame for a start in the same allocation. before: the events of the one that ended.
-
-    Of a job of an older version, which has not recorded them: the nodes that have left.
-    """
-    if restart["event"] == "restart" and "failed" in restart:
-        failed: Sequence[str] = restart["failed"]
-        return failed
-    earlier = {event["node"] for event in before if event["event"] in ("set_aside", "node_loss")}
-    return [node for node in _list_left(before[0], restart) if node not in earlier]
 
 
 def _list_left(before: Event, after: Event) -> list[str]:

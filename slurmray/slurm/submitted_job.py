@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from slurmray.agent.combinations import combination
+from slurmray.agent.combinations import combination, count
 from slurmray.agent.container.head import dashboard_host
 from slurmray.agent.job_record import FORMS, read_array_task
 from slurmray.agent.paths import CANCEL_NOW, SAMPLES, USAGE
@@ -45,7 +45,7 @@ from slurmray.slurm.states import (
     recorded_end,
     with_head_loss,
 )
-from slurmray.slurm.tasks import Task, list_tasks
+from slurmray.slurm.tasks import list_tasks
 from slurmray.slurm.usage import NodeUse, Usage, parse_samples, parse_usage
 from slurmray.sweeps import is_sweep
 
@@ -155,7 +155,12 @@ class Job:
         if not self.is_array():
             return []
         self._check_owner()
-        return list_tasks(self, self._runs, self._make_task, has_all=bool(self._sweep))
+        tasks = []
+        rows = list_tasks(self.id, self.cluster, self.host, self._runs, count(self._sweep or {}))
+        for number, state, reason, text in rows:
+            job = self._make_task(number)
+            tasks.append(Task(number, job, state, reason, text, job.parameters))
+        return tasks
 
     def _make_task(self, number: int) -> Job:
         places: dict[str, Any] = {"folder": self._folder, "run_dir": self._run_dir, "sweep": self.sweep}
@@ -445,8 +450,8 @@ class Job:
         SlurmError if Slurm refuses.
 
         now: without the trainer's grace period; one that has begun ends. Return whether that was possible:
-        not if an older version rendered the job, or its run directory cannot be written here. Then, and
-        without `now`, the trainer has its grace period.
+        not if its run directory cannot be written here. Then, and without `now`, the trainer has its grace
+        period.
         """
         self._check_owner()
         slurm_commands.output(self._argv("scancel", self.name), host=self.host)
@@ -463,7 +468,6 @@ class Job:
         if record.get("JobState") in (*FINAL, None):
             return True
         path = self._runs / f"{self.name}-{record.get('Restarts', '0')}" / CANCEL_NOW
-        # A job that an older version rendered has no such file, and would not read it.
         argv = ["bash", "-c", _WRITE_NOW, "bash", str(path)]
         return slurm_commands.call(argv, host=self.host).returncode == 0
 
@@ -636,6 +640,26 @@ class Job:
 
     def _argv(self, command: str, *arguments: str) -> list[str]:
         return [command, *self._cluster_option, *arguments]
+
+
+class Task(NamedTuple):
+    """A task of an array.
+
+    number: SLURM_ARRAY_TASK_ID. job: the task as a job. state: Slurm's name of it; UNKNOWN if nothing knows
+    it. reason: why it waits or never started; else "". text: the last line of its log; "" without
+    one. parameters: those of the sweep, with their values; {} in another array.
+    """
+
+    number: int
+    job: Job
+    state: str
+    reason: str
+    text: str
+    parameters: Mapping[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {**self._asdict(), "job": self.job.name}
 
 
 def _last(events: Sequence[Event], name: str) -> Event:

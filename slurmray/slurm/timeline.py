@@ -74,7 +74,7 @@ class Timeline(NamedTuple):
 def make_timeline(events: Sequence[Event], now: float) -> Timeline | None:
     """Return the timeline of the last start in an attempt; None before it, or if it starts no Ray.
 
-    Scripts of older versions do not record it, and have none. now: seconds since 1970.
+    now: seconds since 1970.
     """
     start = next((event for event in events if event["event"] == "start"), None)
     if start is None or not start.get("ray_nodes"):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from slurmray.spec.container import Container
-    from slurmray.spec.job_spec import Checks, Network, Notify, Requeue, Restart, Stop, Watch
     from slurmray.spec.prepare_and_services import Prepare, Service
     from slurmray.spec.preset import Preset
     from slurmray.spec.ray_section import Ray
     from slurmray.spec.slurm_section import SlurmOptions
+    from slurmray.spec.small_sections import Checks, Network, Notify, Requeue, Restart, Stop, Watch
 
 Section = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from slurmray.agent.node.job_folder import MARKS
+from slurmray.agent.paths import MARKS
 from slurmray.spec.image_names import ImageName
 from slurmray.spec.slurm_section import Model
 from slurmray.spec.types import (

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from slurmray.rehearsal.cluster import slurm_conf
-from slurmray.rehearsal.cluster.layout import Runtime
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
+from slurmray.rehearsal.machine import Runtime
 
 from . import rootless
 from .jobs import Jobs

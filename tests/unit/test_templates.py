@@ -58,7 +58,7 @@ def test_a_script_before_its_agent(name: str, bash_44: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("template", SITES, ids=lambda file: file.name)
 def test_a_script_with_a_site_s_blocks(template: Path, bash_44: str, tmp_path: Path) -> None:
-    check(before_agent(assemble([], "{}", ["podman"], template)), tmp_path, bash_44)
+    check(before_agent(assemble([], "{}", ["podman"], [], template)), tmp_path, bash_44)
 
 
 @every_story

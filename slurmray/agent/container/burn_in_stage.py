@@ -8,8 +8,7 @@ import time
 
 from .. import nodes
 from ..job_errors import JobError
-from . import process_tree, variables
-from .ray import node_address
+from . import node_address, process_tree, variables
 from .stage import Stage
 
 TYPE_CHECKING = False

@@ -5,29 +5,29 @@ ends. Standard output is for messages to the controller. Standard error is the n
 container, guard.py is the parent of this process.
 """
 
-import functools
 import json
 import os
 import signal
 import sys
 import time
 
-from .. import background_io, heartbeat, inherited, job_log, loop, ray_logs, signals
+from .. import background_io, heartbeat, inherited, job_log, loop, parts, ray_logs, signals
 from ..job_errors import Finished, JobError, Unfit
 from ..wire import codec
-from . import cuda, preflight, process_tree, reachability, setup, variables
+from . import node_address, preflight, process_tree, reachability, variables
 from .head import Head
-from .node_context import NodeContext
-from .ray import attach_programs, node_address
+from .node_context import RESUME, NodeContext
+from .ray import attach_programs
 from .ray.start import RayProcess
 from .trainer import Trainer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, Iterator, List, Optional
 
     from ..wire import messages
-    from .joining import Joining
+    from .part import Part
+    from .setup import Setup
     from .stages import Stages
 
 # Seconds between two turns of the loop:
@@ -35,7 +35,6 @@ SHORT_PAUSE = 0.05  # while it has to poll for an event
 LONG_PAUSE = 1.0  # while it only watches Ray's start or a stage
 # Types of messages with which a container process begins.
 FIRST = ("settings", "job", "node", "start_ray")
-RESUME = "resume"  # file in the job's folder, by which this process starts again: setup_env, then messages
 # Seconds that a worker adds to the grace period: Ray must stay up while the trainer writes a checkpoint.
 WORKER_MARGIN = 2.0
 
@@ -46,12 +45,12 @@ class ContainerProcess:
     def __init__(self, folder: str, node: str) -> None:
         self.context = NodeContext(folder, node, self.child_ended)
         self.ray = RayProcess(self.context)
-        self.setup = setup.Setup(self.context)
-        self.gpus = cuda.GpuCheck(self.context)
         self.trainer = Trainer(self.context)
-        self.head = Head(self.context, self.ray, self.trainer, self.are_stages_done)
-        self.stages: "Optional[Stages]" = None  # None without prepare steps and services
-        self.joining: "Optional[Joining]" = None  # of a spare node
+        self.head = Head(self.context, self.ray, self.trainer, self.are_all_ready)
+        self.parts: "List[Part]" = [self.ray, self.trainer, self.head]
+        self.setup: "Optional[Setup]" = None  # None without container.setup, and where it has run
+        self.is_resumed = False  # container.setup has run
+        self.held: "List[bytes]" = []  # messages that wait for a part
         self.is_signalled = False  # this process got SIGTERM or SIGINT
         self.is_input_over = False
         self.first: "List[bytes]" = []  # messages
@@ -66,8 +65,6 @@ class ContainerProcess:
             "join": self.on_join,
             "ready": self.on_ready,
             "replace": self.on_replace,
-            "stage_done": self.on_stage_done,
-            "service_ended": self.on_service_ended,
             "succeeded": self.on_succeeded,
             "check_health": self.on_check_health,
             "collect_evidence": self.on_collect_evidence,
@@ -100,16 +97,30 @@ class ContainerProcess:
         context.children.umask = message["umask"]
         context.gpu_masks = message["gpu_masks"]
         context.env_file, context.node_env = message["env_file"], message["node_env"]
+        self.parts = [*self.make_parts(), *self.parts]
 
     def on_start_ray(self, message: "messages.StartRay") -> None:
         """Run container.setup, then start Ray."""
         context = self.context
         context.peers = message["peers"]
-        if context.settings["container"]["setup"] and not self.setup.is_over:
+        if self.setup:
             preflight.enter_workdir(context.workdir)
             self.setup.start(variables.collect(variables.SETUP, context))
         else:
             self.start_ray()
+
+    def make_parts(self) -> "Iterator[Part]":
+        """Yield what only some jobs need, and what is known of before Ray starts."""
+        context = self.context
+        if parts.is_needed("setup", context.settings) and not self.is_resumed:
+            from .setup import Setup
+
+            self.setup = Setup(context, self.after_setup)
+            yield self.setup
+        if parts.is_needed("gpus", context.settings):
+            from .cuda import GpuCheck
+
+            yield GpuCheck(context, self.after_gpus)
 
     def start_ray(self) -> None:
         """Prepare the start of Ray, and start it on the head node.
@@ -122,14 +133,17 @@ class ContainerProcess:
             self.ray.version_text, context.ray_version = preflight.require_ray(context)
         preflight.enter_workdir(context.workdir)
         if needs_ray:
-            self.trainer.require_job_api()
+            if self.trainer.is_ray_job:
+                from . import ray_job
+
+                ray_job.require_api()
             preflight.check_node(context)
         if not context.is_spare:
             self.make_stages()
         self.ray.write_token()
-        self.gpus.start()
-        if self.stages and self.gpus.is_open:
-            self.stages.begin()
+        for part in self.parts:
+            part.on_start_ray()
+        self.begin()
         if not context.is_in_ray:
             return
         self.ray.preload()
@@ -138,13 +152,22 @@ class ContainerProcess:
             self.ray.start(self.choose_address(context.settings["network"]["family"]))
             self.head.wait_for_gcs()
 
-    def make_stages(self) -> None:
-        """Make the stages of this node, if the job has any."""
-        settings = self.context.settings
-        if settings["prepare"] or settings["services"] or settings["checks"]["burn_in"]:
-            from .stages import Stages
+    def begin(self) -> None:
+        """Begin what may begin now."""
+        if all(part.is_open for part in self.parts):
+            for part in self.parts:
+                part.begin()
 
-            self.stages = Stages(self.context)
+    def make_stages(self) -> "Optional[Stages]":
+        """Make the stages of this node, if the job has any."""
+        if not parts.is_needed("stages", self.context.settings):
+            return None
+        from .stages import Stages
+
+        stages = Stages(self.context, self.head.start_trainer_if_ready)
+        self.parts.append(stages)
+        self.handlers.update(stages.handlers())
+        return stages
 
     def on_head_versions(self, message: "messages.HeadVersions") -> None:
         """Compare the versions on this worker with those on the head node."""
@@ -185,8 +208,7 @@ class ContainerProcess:
         self.write_attach_programs()
         if context.is_head:
             self.head.report_attach()
-        if self.stages:
-            self.stages.begin()
+        self.begin()
         self.head.start_trainer_if_ready()
 
     def write_attach_programs(self) -> None:
@@ -205,20 +227,8 @@ class ContainerProcess:
             from .joining import Joining
 
             context.rank, context.is_replacement = rank, True
-            self.make_stages()
-            start = functools.partial(self.join_ray, message["address"])
-            self.joining = Joining(context, self.ray, self.stages, start, self.use_ray)
-
-    def on_stage_done(self, message: "messages.StageDone") -> None:
-        """Continue with the next stage or the trainer: all nodes are done with a stage."""
-        if self.stages:
-            self.stages.on_stage_done(message["stage"])
-            self.head.start_trainer_if_ready()
-
-    def on_service_ended(self, message: "messages.ServiceEnded") -> None:
-        """Handle the end of a service outside this container."""
-        if self.stages:
-            self.stages.services.on_service_ended(message["name"], message["code"])
+            stages, gcs = self.make_stages(), message["address"]
+            self.parts.append(Joining(context, self.ray, stages, lambda: self.join_ray(gcs), self.use_ray))
 
     def on_succeeded(self, _message: "messages.Succeeded") -> None:
         """Note that the trainer exited with 0."""
@@ -253,55 +263,38 @@ class ContainerProcess:
             options["subnet"],
         )
 
-    def are_stages_done(self) -> bool:
-        """Whether the stages allow the trainer to start."""
-        return self.stages.are_done() if self.stages else self.context.deadline is None
+    def are_all_ready(self) -> bool:
+        """Whether the trainer may start."""
+        return self.context.deadline is None and all(part.may_train() for part in self.parts)
 
     # -- children ----------------------------------------------------------------------------------------
 
     def child_ended(self, role: str, code: int) -> None:
         """Handle the end of a child process. code: 128 + n for signal n."""
-        if role == setup.ROLE:
-            self.send_unfit(self.setup_ended, code)
-        elif role == cuda.ROLE:
-            self.send_unfit(self.gpus_ended, code)
-        elif role == "ray":
-            self.ray.ended(code)
-        elif role == "probe":
-            self.head.probe_ended(code)
-        elif role == "stacks":
-            pass
-        elif role == "trainer":
-            self.trainer.ended(code)
-        elif self.stages:
-            self.stages.child_ended(role, code)
+        for part in self.parts:
+            if role.partition(" ")[0] in part.roles:
+                self.send_unfit(part.child_ended, role, code)
 
-    def setup_ended(self, code: int) -> None:
-        """Start Ray after container.setup, and handle the messages that came meanwhile."""
-        if self.context.deadline is not None:
-            return
-        self.setup.ended(code)
-        python = self.setup.other_python()
+    def after_setup(self, python: str) -> None:
+        """Start Ray after container.setup, and handle the messages that came meanwhile. python: see Setup."""
         if python:
-            self.start_again(python)
+            from .setup import start_again
+
+            start_again(self.context, python, [*self.first, *self.held], self.decoder.rest)
         preflight.restore_search_path()  # it may have made the folder of the user's packages
         self.start_ray()
-        for line in self.setup.waiting:
-            self.dispatch(line)
+        self.release()
 
-    def start_again(self, python: str) -> None:
-        """Replace this process by one that has another Python, and the environment of container.setup."""
-        context = self.context
-        context.phase("container", "container.setup has activated %s" % python)
-        path = os.path.join(context.folder, RESUME)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            lines = [json.dumps(context.setup_env).encode(), *self.first, *self.setup.waiting]
-            file.write(b"\n".join([*lines, self.decoder.rest]))
-        argv = [python, "-I", os.path.join(context.folder, "agent"), "container", context.name]
-        try:
-            os.execve(python, argv, variables.collect(variables.GIVEN, context))
-        except OSError as error:
-            raise JobError("image", "%s: %s" % (python, error.strerror)) from error
+    def after_gpus(self) -> None:
+        """Continue with opened GPUs, and handle the messages that waited for them."""
+        self.begin()
+        self.release()
+
+    def release(self) -> None:
+        """Handle messages that a part has held."""
+        lines, self.held = self.held, []
+        for line in lines:
+            self.dispatch(line)
 
     def resume(self) -> None:
         """Handle the messages that start_again() has stored."""
@@ -311,18 +304,8 @@ class ContainerProcess:
                 self.context.setup_env = json.loads(file.readline().decode())
                 messages = file.read()
             os.unlink(path)
-            self.setup.is_over = True
+            self.is_resumed = True
             self.receive(messages)
-
-    def gpus_ended(self, code: int) -> None:
-        """Continue with opened GPUs, and handle the messages that waited for them."""
-        if self.context.deadline is not None or not self.gpus.is_running:
-            return
-        self.gpus.ended(code)
-        if self.stages:
-            self.stages.begin()
-        for line in self.gpus.waiting:
-            self.dispatch(line)
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -352,16 +335,16 @@ class ContainerProcess:
             context.deadline = min(context.deadline, now + grace)
             return
         name = self.trainer.signal_name(is_warning)
-        is_signal_sent = self.trainer.send_signal(name) or bool(self.stages and self.stages.send_signal(name))
-        if not is_signal_sent and context.is_head:
+        signalled = [part for part in self.parts if part.send_signal(name)]
+        if not signalled and context.is_head:
             raise Finished
         context.deadline = now + grace + (0 if context.is_head else WORKER_MARGIN)
 
     def end(self) -> None:
         """Kill the trainer and stop services in order, before everything else is killed."""
         self.trainer.send_signal("KILL")
-        if self.stages:
-            self.stages.stop_services()
+        for part in self.parts:
+            part.end()
 
     # -- the loop ----------------------------------------------------------------------------------------
 
@@ -392,17 +375,15 @@ class ContainerProcess:
         handle = self.handlers.get(message["type"]) if message else None
         if message and message["type"] in FIRST:
             self.first.append(line)
-        if message and self.setup.is_running and message["type"] not in setup.MEANWHILE:
-            self.setup.waiting.append(line)
-        elif message and not self.gpus.is_open and message["type"] in cuda.HELD:
-            self.gpus.waiting.append(line)
+        if message and any(part.holds(message["type"]) for part in self.parts):
+            self.held.append(line)
         elif message and handle:
             self.send_unfit(handle, message)
 
-    def send_unfit(self, handle: "Callable[[Any], None]", argument: "Any") -> None:
+    def send_unfit(self, call: "Callable[..., None]", *arguments: "Any") -> None:
         """Call a function, and send `unfit` where a check in it has failed."""
         try:
-            handle(argument)
+            call(*arguments)
         except Unfit:
             self.context.send({"type": "unfit"})
             self.ray.version_text = ""
@@ -411,10 +392,7 @@ class ContainerProcess:
         """Seconds until the next turn of the loop if nothing happens; None: wait for an event."""
         if self.head.is_waiting or self.context.deadline is not None:
             return SHORT_PAUSE
-        is_checking = self.setup.is_running or self.gpus.is_running or self.ray.watch.is_active
-        is_joining = self.joining and self.joining.is_waiting
-        is_busy = is_checking or is_joining or (self.stages and self.stages.doing)
-        return LONG_PAUSE if is_busy else None
+        return LONG_PAUSE if any(part.is_busy for part in self.parts) else None
 
     def tick(self) -> None:
         """Act on signals and the time. Called in each turn of the loop."""
@@ -422,15 +400,8 @@ class ContainerProcess:
             self.is_signalled = False
             self.context.send({"type": "signalled"})
             self.stop(None, is_warning=False)
-        self.setup.tick()
-        if self.gpus.kill_if_late():
-            self.send_unfit(self.gpus_ended, 0)
-        self.ray.watch.tick()
-        if self.stages:
-            self.stages.tick()
-        if self.joining:
-            self.joining.tick()
-        self.head.tick()
+        for part in self.parts:
+            self.send_unfit(part.tick)
         deadline = self.context.deadline
         if deadline is not None and time.monotonic() > deadline and not self.trainer.send_signal("KILL"):
             raise Finished

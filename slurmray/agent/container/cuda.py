@@ -11,10 +11,11 @@ import time
 
 from ..job_errors import Unfit
 from . import variables
+from .part import Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional
+    from typing import Any, Callable, Dict, Iterator, List, Optional
 
     from .node_context import NodeContext
 
@@ -41,22 +42,25 @@ FIXES = {
 }
 
 
-class GpuCheck:
-    """The check on this node. waiting: messages of the types HELD that came meanwhile."""
+class GpuCheck(Part):
+    """The check on this node. on_end: called once the GPUs are open."""
 
-    def __init__(self, context: "NodeContext") -> None:
+    roles = (ROLE,)
+
+    def __init__(self, context: "NodeContext", on_end: "Callable[[], None]") -> None:
         self.context = context
-        self.is_open = True  # whether messages of the types HELD may be handled
-        self.waiting: "List[bytes]" = []
+        self._on_end = on_end
         self._deadline: "Optional[float]" = None  # time.monotonic(); None: not running
         self._is_late = False
 
     @property
-    def is_running(self) -> bool:
-        """Whether the child has not ended."""
+    def is_busy(self) -> bool:
         return self._deadline is not None
 
-    def start(self) -> None:
+    def holds(self, kind: str) -> bool:
+        return not self.is_open and kind in HELD
+
+    def on_start_ray(self) -> None:
         """Start the child where there are GPUs to check."""
         context = self.context
         settings, wanted = context.settings, context.group["gpus_per_node"]
@@ -69,16 +73,21 @@ class GpuCheck:
         self.is_open = False
         self._deadline = time.monotonic() + TIMEOUT
 
-    def kill_if_late(self) -> bool:
+    def tick(self) -> None:
         """Kill a child that has not ended in time. A hung driver may not even let it be killed."""
         self._is_late = self._deadline is not None and time.monotonic() > self._deadline
+        if not self._is_late:
+            return
         pid = self.context.children.find_pid(ROLE)
-        if self._is_late and pid is not None:
+        if pid is not None:
             os.killpg(pid, signal.SIGKILL)
-        return self._is_late
+        self.child_ended(ROLE, 0)
 
-    def ended(self, code: int) -> None:
+    def child_ended(self, role: str, code: int) -> None:
         """Report the GPUs, or a finding. Raises Unfit where that ends the job."""
+        del role
+        if self.context.deadline is not None or self._deadline is None:
+            return
         self._deadline = None
         context, wanted = self.context, self.context.group["gpus_per_node"]
         with open(os.path.join(context.folder, OUTPUT), errors="replace") as file:
@@ -108,6 +117,7 @@ class GpuCheck:
             counts = ["%d x %s" % (kinds.count(kind), kind) for kind in sorted(set(kinds))]
             context.phase("ray", "GPUs opened: %s; driver %s" % ("; ".join(counts), opened[0]["driver"]))
         self.is_open = True
+        self._on_end()
 
 
 def main(argv: "List[str]") -> int:

@@ -4,8 +4,9 @@ import subprocess
 
 from .. import nodes
 from ..job_errors import Finished, JobError
-from . import preflight, process_tree, variables
-from .ray import ports, probe
+from . import ports, preflight, process_tree, variables
+from .part import Part
+from .ray import probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,23 +21,25 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"  # Ray's default for --dashboard-host
 
 
-class Head:
+class Head(Part):
     """Waits for GCS, readiness probe, dashboard and stages, and then starts the trainer.
 
-    are_stages_done: returns whether the stages allow the trainer to start.
+    are_all_ready: returns whether all parts allow that.
     """
+
+    roles = ("probe",)
 
     def __init__(
         self,
         context: "NodeContext",
         ray: "RayProcess",
         trainer: "Trainer",
-        are_stages_done: "Callable[[], bool]",
+        are_all_ready: "Callable[[], bool]",
     ) -> None:
         self.context = context
         self.ray = ray
         self.trainer = trainer
-        self.are_stages_done = are_stages_done
+        self._are_all_ready = are_all_ready
         self.is_waiting = False  # tick() has something to check
         self._check: "Optional[Callable[[], None]]" = None  # called by tick()
         self._probe_input: "Optional[IO[bytes]]" = None
@@ -68,8 +71,9 @@ class Head:
                 {"type": "dashboard", "address": dashboard_host(self.context.settings), "port": port}
             )
 
-    def probe_ended(self, code: int) -> None:
+    def child_ended(self, role: str, code: int) -> None:
         """Handle the end of the readiness probe."""
+        del role
         if code == probe.NOT_READY:
             raise Finished  # the probe has sent the messages
         if code:
@@ -87,11 +91,9 @@ class Head:
             self._wait(self._check_dashboard)
 
     def start_trainer_if_ready(self) -> None:
-        """Announce the trainer once cluster and stages are ready. It starts when its output is read."""
+        """Announce the trainer once all is ready for it. It starts when its output is read."""
         context = self.context
-        if self._is_trainer_announced or not (
-            context.is_head and context.is_ready and self.are_stages_done()
-        ):
+        if self._is_trainer_announced or not (context.is_head and context.is_ready and self._are_all_ready()):
             return
         if any(check.is_alive() for check in context.connection_checks):
             # A spare node can only take a worker's place before the trainer starts.

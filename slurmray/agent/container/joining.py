@@ -1,5 +1,7 @@
 """A spare node joins Ray in place of a lost one, while the trainer runs."""
 
+from .part import Part
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Optional
@@ -9,7 +11,7 @@ if TYPE_CHECKING:
     from .stages import Stages
 
 
-class Joining:
+class Joining(Part):
     """From the message `replace` until Ray runs on this node and its stages are done.
 
     Actors of the trainer may come as soon as Ray runs here. So prepare steps and services that do not need
@@ -37,12 +39,11 @@ class Joining:
         self.tick()
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether tick() has something to check."""
+    def is_busy(self) -> bool:
         return self._has_begun and not self.context.is_ready
 
     def tick(self) -> None:
-        """Go on if what comes before is done. Called in each turn of the loop."""
+        """Go on if what comes before is done."""
         context = self.context
         if context.deadline is not None:
             return
@@ -51,5 +52,5 @@ class Joining:
         if not self._has_begun and (not self.stages or self.stages.may_join_ray()):
             self._has_begun = True
             self._start_ray()
-        if self.is_waiting and self.ray.watch.is_raylet_running():
+        if self.is_busy and self.ray.watch.is_raylet_running():
             self._use_ray()

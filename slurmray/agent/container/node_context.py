@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
     from ..wire import messages
     from ..wire.settings import Group, Job, Settings
-    from .ray.command import Version
-    from .ray.node_address import Address
+    from .node_address import Address
 
 STDOUT = 1
+# File in the job's folder, by which the container process starts again after container.setup: what that
+# exports as JSON, then messages.
+RESUME = "resume"
 
 
 def send_to_controller(node: str, message: "messages.ToController") -> None:
@@ -54,7 +56,7 @@ class NodeContext:
         self.setup_env: "Dict[str, Optional[str]]" = {}  # what container.setup exports; None: what it unsets
         self.peers: "List[str]" = []  # addresses of all nodes; empty unless a proxy is set
         self.is_guarded = False  # runs below guard.py: Python and Ray may differ between nodes
-        self.ray_version: "Version" = ()  # known before Ray starts
+        self.ray_version: "Tuple[int, ...]" = ()  # (major, minor), known before Ray starts
         self.token = ""  # path of Ray's token; "": Ray requires none
         # Known once Ray gets its address on this node:
         self.address = ""

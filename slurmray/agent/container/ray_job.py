@@ -13,20 +13,23 @@ exit code. If the trainer did not start, the file REFUSED in the folder has the 
 
 import json
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import time
 
 from .. import background_io, signals
 from ..job_errors import JobError
-from . import variables
-from .ray import ports
-from .trainer import REFUSED
+from . import ports, process_tree, variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional
 
+    from .node_context import NodeContext
+
+REFUSED = "ray-job-refused"  # file in the job's folder with the error if Ray rejected the job, as JSON
 POLL_INTERVAL = 0.2  # seconds between two looks at the log
 INFO_INTERVAL = 1.0  # seconds between two requests for the job's state
 DASHBOARD_TIMEOUT = 120.0  # seconds without an answer from the dashboard while no trainer runs
@@ -34,62 +37,127 @@ MAX_REFUSAL = 500  # characters
 LOG_PIECE = 2**20  # bytes copied at once
 
 
+def require_api() -> None:
+    """Raise a JobError if Ray's job API is not in the image."""
+    import importlib.util
+
+    # Both are dependencies of ray[default], but not of ray.
+    if not all(importlib.util.find_spec(name) for name in ("aiohttp", "aiohttp_cors")):
+        raise JobError(
+            "image",
+            "launch is ray-job, but the image has no ray[default]. Install it, or set launch: exec",
+        )
+
+
+def submit(
+    context: "NodeContext", argv: "List[str]", env: "Dict[str, str]", out: int, err: int, names: "List[str]"
+) -> None:
+    """Start this role as the trainer. argv, env: of the trainer. names: of the signals that stop it."""
+    request = {
+        "id": "slurmray-" + context.attempt_name,
+        "argv": argv,
+        "env": variables.difference(variables.collect(variables.RAY, context), env),
+        "runtime_env": context.settings["trainer"]["runtime_env"],
+        "signals": ["SIG" + name for name in names],
+        "folder": context.folder,
+        "dashboard": context.ports[ports.DASHBOARD],
+    }
+    program = context.program("ray-job")
+    child = context.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
+    process_tree.write_and_close(child.stdin, json.dumps(request).encode())
+
+
+def require_submitted(folder: str) -> None:
+    """Raise a JobError if the trainer could not be submitted. folder: the job's."""
+    try:
+        with open(os.path.join(folder, REFUSED)) as file:
+            refusal = json.load(file)
+    except FileNotFoundError:
+        return
+    raise JobError(refusal["kind"], refusal["message"])
+
+
 class RayJob:
-    """A submitted job of Ray: its log, its signals, its exit code.
+    """The trainer as a job of Ray. request: what standard input has."""
 
-    client: Ray's JobSubmissionClient. dashboard: port of the dashboard.
-    """
-
-    def __init__(self, client: "Any", name: str, folder: str, dashboard: int) -> None:
-        self.client = client
-        self.name = name
-        self.dashboard = dashboard
-        self.pid_file = pid_file(folder)
-        self.log = os.path.join(folder, "session_latest", "logs", "job-driver-%s.log" % name)
+    def __init__(self, request: "Dict[str, Any]") -> None:
+        self.request = request
+        folder = request["folder"]
+        self.pid_file = os.path.join(folder, "ray-job.pid")  # the trainer's shell writes it
+        self.log = os.path.join(folder, "session_latest", "logs", "job-driver-%s.log" % request["id"])
+        self.client: "Any" = None  # Ray's JobSubmissionClient, once the job is submitted
+        self._caught = 0  # a stop signal from before
         self._position = 0  # in the log
         self._info: "Any" = None  # the job's state, as last received
-        self._last_answer = time.monotonic()
-        background_io.start("the state of Ray's job", self._poll_info)
+        self._last_answer = 0.0  # time.monotonic()
+
+    def run(self) -> int:
+        """Submit the job, wait for its end, and return its exit code."""
+        request = self.request
+        signals.catch(self._pass_on)
+        for name in request["signals"]:
+            signal.signal(getattr(signal, name), self._stop)
+        runtime_env = read_runtime_env(request["runtime_env"])
+        client = connect(request["dashboard"])
+        command = self._write_entrypoint()
+        if self._caught:
+            return 128 + self._caught
+        try:
+            require_own_dashboard(request["dashboard"])
+            client.submit_job(entrypoint=command, submission_id=request["id"], runtime_env=runtime_env)
+        except Exception as error:  # e.g. unknown fields or files that are too large
+            message = "Ray rejected the job, see ray.runtime_env: %s" % error
+            raise JobError("config", message) from error
+        self.client = client
+        if self._caught:
+            self._stop(self._caught)
+        return self.follow()
 
     def follow(self) -> int:
         """Copy the log until the job ends; return the exit code."""
+        self._last_answer = time.monotonic()
+        background_io.start("the state of Ray's job", self._poll_info)
         while True:
-            code = self._exit_code()  # before the log, which is complete then
-            if not self._copy_log():
-                if code is not None:
-                    return code
-                time.sleep(POLL_INTERVAL)
-            if time.monotonic() - self._last_answer > DASHBOARD_TIMEOUT and self._trainer() is None:
+            info = self._info  # before the log, which is complete at the end of the job
+            if self._copy_log():
+                continue
+            if info is not None and info.status.is_terminal():
+                return self._exit_code(info)
+            if time.monotonic() - self._last_answer > DASHBOARD_TIMEOUT and not self._send(os.kill, 0):
                 message = "Ray's dashboard has not answered for %.0f s. See dashboard.log of the session"
                 raise JobError("ray", message % DASHBOARD_TIMEOUT)
+            time.sleep(POLL_INTERVAL)
 
-    def send_signal(self, number: int) -> None:
+    def _send(self, send: "Callable[[int, int], None]", number: int) -> bool:
+        """Send a signal to the trainer, which leads its process group. Return whether it runs."""
+        try:
+            with open(self.pid_file) as file:
+                send(int(file.read()), number)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _pass_on(self, name: str) -> None:
+        if self.client:
+            self._send(os.kill, getattr(signal, "SIG" + name))
+
+    def _stop(self, number: int, _frame: object = None) -> None:
         """Forward a signal to the trainer. Ray's API would kill it soon and lose the exit code."""
-        trainer = self._trainer()
-        if trainer:
-            try:
-                os.killpg(trainer, number)
-            except ProcessLookupError:
-                pass
-        else:
-            background_io.start("the end of Ray's job", self._stop)
+        if self.client is None:
+            self._caught = self._caught or number
+        elif not self._send(os.killpg, number):
+            background_io.start("the end of Ray's job", self._ask_to_stop)
 
-    def _stop(self) -> None:
-        require_own_dashboard(self.dashboard)
-        self.client.stop_job(self.name)
-
-    def pass_on(self, name: str) -> None:
-        """Send a signal to the trainer's process, if it runs."""
-        trainer = self._trainer()
-        if trainer:
-            os.kill(trainer, getattr(signal, "SIG" + name))
+    def _ask_to_stop(self) -> None:
+        require_own_dashboard(self.request["dashboard"])
+        self.client.stop_job(self.request["id"])
 
     def _poll_info(self) -> None:
         """Keep `_info` up to date. Runs in a thread, as the dashboard may not answer for minutes."""
         while True:
             try:
-                require_own_dashboard(self.dashboard)
-                self._info = self.client.get_job_info(self.name)
+                require_own_dashboard(self.request["dashboard"])
+                self._info = self.client.get_job_info(self.request["id"])
                 self._last_answer = time.monotonic()
             except Exception:
                 pass
@@ -111,53 +179,30 @@ class RayJob:
         sys.stdout.buffer.flush()
         return bool(data)
 
-    def _trainer(self) -> "Optional[int]":
-        """The pid of the trainer, which leads its process group; None while it does not run."""
-        try:
-            with open(self.pid_file) as file:
-                pid = int(file.read())
-            os.kill(pid, 0)
-        except (OSError, ValueError):
-            return None
-        return pid
-
-    def _exit_code(self) -> "Optional[int]":
-        """The exit code; None while the job runs."""
-        info = self._info
-        if info is None or not info.status.is_terminal():
-            return None
-        from ray.job_submission import JobStatus
-
-        if info.status == JobStatus.STOPPED:
+    def _exit_code(self, info: "Any") -> int:
+        """The exit code of a job that has ended."""
+        if info.status.name == "STOPPED":
             return 128 + signal.SIGTERM
         code: "Optional[int]" = info.driver_exit_code
-        if code is None:
-            sys.stderr.write("%s\n" % info.message)
-            sys.stderr.flush()
-            if not os.path.exists(self.pid_file):
-                why = (info.message or "").strip().rpartition("\n")[2]
-                raise JobError("config", "Ray did not start the trainer, see ray.runtime_env: %s" % why)
-            return 1
-        return code if code >= 0 else 128 - code
+        if code is not None:
+            return code if code >= 0 else 128 - code
+        sys.stderr.write("%s\n" % info.message)
+        sys.stderr.flush()
+        if not os.path.exists(self.pid_file):
+            why = (info.message or "").strip().rpartition("\n")[2]
+            raise JobError("config", "Ray did not start the trainer, see ray.runtime_env: %s" % why)
+        return 1
 
+    def _write_entrypoint(self) -> str:
+        """Write a shell script with the trainer's variables; return the entrypoint, which reads it.
 
-def pid_file(folder: str) -> str:
-    """Where the trainer's shell writes its pid."""
-    return os.path.join(folder, "ray-job.pid")
-
-
-def write_entrypoint(folder: str, argv: "List[str]", env: "Dict[str, str]") -> str:
-    """Write the trainer's shell script and return the entrypoint of the job.
-
-    env: for the trainer alone, unlike the runtime environment, which all its workers have.
-    """
-    import shlex
-
-    script = os.path.join(folder, "ray-job.sh")
-    content = "echo $$ >%s\n%s" % (shlex.quote(pid_file(folder)), variables.export_lines(env))
-    with open(script, "wb") as file:
-        file.write(os.fsencode(content))
-    return ". %s; exec %s" % (shlex.quote(script), " ".join(map(shlex.quote, argv)))
+        The runtime environment would give the variables to all workers, too.
+        """
+        script = os.path.join(self.request["folder"], "ray-job.sh")
+        exports = variables.export_lines(self.request["env"])
+        with open(script, "wb") as file:
+            file.write(os.fsencode("echo $$ >%s\n%s" % (shlex.quote(self.pid_file), exports)))
+        return ". %s; exec %s" % (shlex.quote(script), " ".join(map(shlex.quote, self.request["argv"])))
 
 
 def read_runtime_env(given: "Any") -> "Dict[str, Any]":
@@ -204,45 +249,12 @@ def connect(dashboard: int) -> "Any":
         time.sleep(POLL_INTERVAL)
 
 
-def submit(request: "Dict[str, Any]") -> int:
-    """Submit the job, wait for its end, and return its exit code."""
-    caught: "List[int]" = []
-    jobs: "List[RayJob]" = []
-
-    def pass_on(name: str) -> None:
-        for job in jobs:
-            job.pass_on(name)
-
-    signals.catch(pass_on)
-    stop_signals = [getattr(signal, name) for name in request["signals"]]
-    for stop_signal in stop_signals:
-        signal.signal(stop_signal, lambda number, _: caught.append(number))
-    runtime_env = read_runtime_env(request["runtime_env"])
-    client = connect(request["dashboard"])
-    command = write_entrypoint(request["folder"], request["argv"], request["env"])
-    if caught:
-        return 128 + caught[0]
-    try:
-        require_own_dashboard(request["dashboard"])
-        client.submit_job(entrypoint=command, submission_id=request["id"], runtime_env=runtime_env)
-    except Exception as error:  # e.g. unknown fields or files that are too large
-        message = "Ray rejected the job, see ray.runtime_env: %s" % error
-        raise JobError("config", message) from error
-    job = RayJob(client, request["id"], request["folder"], request["dashboard"])
-    jobs.append(job)
-    for stop_signal in stop_signals:
-        signal.signal(stop_signal, lambda number, _: job.send_signal(number))
-    if caught:
-        job.send_signal(caught[0])
-    return job.follow()
-
-
 def main(argv: "List[str]") -> int:
     """Run the trainer as a job of Ray. argv: empty."""
     del argv
     request = json.load(sys.stdin)
     try:
-        return submit(request)
+        return RayJob(request).run()
     except JobError as error:
         # One line: errors of Ray may contain a traceback.
         message = " ".join(error.message.split())[:MAX_REFUSAL]

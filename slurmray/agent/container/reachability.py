@@ -8,7 +8,7 @@ import os
 import socket
 
 from .. import background_io, hosts
-from .ray import node_address
+from . import node_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,17 +4,20 @@ What they export is the environment of all that runs later. Where they put anoth
 with `conda activate`, the container process starts again with that Python, as its own is the one of Ray.
 """
 
+import json
 import os
 import sys
 import time
 
 from .. import heartbeat, paths
-from ..job_errors import Unfit
+from ..job_errors import JobError, Unfit
 from . import variables
+from .node_context import RESUME
+from .part import Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, NoReturn, Optional  # novermin
+    from typing import Callable, Dict, List, NoReturn, Optional  # novermin
 
     from .node_context import NodeContext
 
@@ -36,14 +39,15 @@ BASHS_OWN = ("_", "OLDPWD", "PWD", "SHLVL")  # variables that bash sets
 MEANWHILE = ("stop", "stop_at_limit", "stop_before_restart")
 
 
-class Setup:
-    """Runs the commands. is_over: they have run, or there are none. waiting: messages that came meanwhile."""
+class Setup(Part):
+    """Runs the commands. on_end: called after them, with the Python to start again with, or ""."""
 
-    def __init__(self, context: "NodeContext") -> None:
+    roles = (ROLE,)
+
+    def __init__(self, context: "NodeContext", on_end: "Callable[[str], None]") -> None:
         self.context = context
-        self.is_running = False
-        self.is_over = False
-        self.waiting: "List[bytes]" = []
+        self._on_end = on_end
+        self._is_running = False
         self._env: "Dict[str, str]" = {}
         self._deadline: "Optional[float]" = None  # time.monotonic(); None once it has passed
         self._heartbeat = heartbeat.Timer()
@@ -60,14 +64,21 @@ class Setup:
             context.children.spawn(ROLE, argv, env)
         except OSError as error:
             self._fail("%s: %s" % (argv[0], error.strerror), "install it in the image")
-        self.is_running = True
+        self._is_running = True
         self._env = env
         self._deadline = time.monotonic() + settings["setup_timeout"]
+
+    @property
+    def is_busy(self) -> bool:
+        return self._is_running
+
+    def holds(self, kind: str) -> bool:
+        return self._is_running and kind not in MEANWHILE
 
     def tick(self) -> None:
         """Send heartbeats while the commands run, and kill them after their timeout."""
         now = time.monotonic()
-        if not self.is_running:
+        if not self._is_running:
             return
         if self._heartbeat.is_due(now):
             self.context.send({"type": "heartbeat", "doing": "container.setup"})
@@ -75,10 +86,13 @@ class Setup:
             self._deadline = None
             self.context.children.kill(ROLE)
 
-    def ended(self, code: int) -> None:
+    def child_ended(self, role: str, code: int) -> None:
         """Handle the end of the commands. Raises Unfit after a failure."""
+        del role
         context = self.context
-        self.is_running = False
+        if context.deadline is not None:
+            return
+        self._is_running = False
         if code and self._deadline is None:
             seconds = context.settings["container"]["setup_timeout"]
             self._fail("no end after %d s" % seconds, "raise container.setup_timeout")
@@ -86,8 +100,8 @@ class Setup:
             lines = paths.last_lines(os.path.join(context.folder, OUTPUT), 1)
             found = "exited with %d: %s" % (code, lines[0] if lines else "no output")
             self._fail(found, "correct it; the node's log has its output")
-        self.is_over = True
         context.setup_env = self._changes()
+        self._on_end(self._other_python())
 
     def _changes(self) -> "Dict[str, Optional[str]]":
         """The variables that the commands have set, and None for those that they have unset."""
@@ -105,7 +119,7 @@ class Setup:
         # isidentifier: not functions that bash has exported.
         return {name: changes[name] for name in changes if name.isidentifier() and name not in BASHS_OWN}
 
-    def other_python(self) -> str:
+    def _other_python(self) -> str:
         """The Python with which the container process has to start again; "" for none."""
         name = self.context.settings["container"]["python"]
         env = variables.collect(variables.GIVEN, self.context)
@@ -117,3 +131,19 @@ class Setup:
     def _fail(self, found: str, fix: str) -> "NoReturn":
         self.context.send_finding("preflight", "container.setup", found, "exit code 0", fix)
         raise Unfit
+
+
+def start_again(context: "NodeContext", python: str, messages: "List[bytes]", rest: bytes) -> None:
+    """Replace this process by one that has another Python, and the environment of the commands.
+
+    It handles these messages, and continues with the input after `rest`. JobError.
+    """
+    context.phase("container", "container.setup has activated %s" % python)
+    path = os.path.join(context.folder, RESUME)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(b"\n".join([json.dumps(context.setup_env).encode(), *messages, rest]))
+    argv = [python, "-I", os.path.join(context.folder, "agent"), "container", context.name]
+    try:
+        os.execve(python, argv, variables.collect(variables.GIVEN, context))
+    except OSError as error:
+        raise JobError("image", "%s: %s" % (python, error.strerror)) from error

@@ -11,12 +11,13 @@ import time
 
 from .. import heartbeat
 from ..job_errors import Finished
+from .part import Part
 from .prepare import PrepareStage
 from .services import Services
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Set, Tuple
+    from typing import Any, Callable, Dict, List, Set, Tuple
 
     from .node_context import NodeContext
     from .stage import Stage
@@ -33,11 +34,15 @@ STOP_EACH = 1.0  # seconds between SIGTERM to one service and to the next
 STOP_ALL = 2.0  # seconds for all services; the grace period leaves time for them
 
 
-class Stages:
-    """The stages on this node. Stages without work on any node are left out."""
+class Stages(Part):
+    """The stages on this node. Stages without work on any node are left out.
 
-    def __init__(self, context: "NodeContext") -> None:
+    on_done: called when all nodes are done with one.
+    """
+
+    def __init__(self, context: "NodeContext", on_done: "Callable[[], None]") -> None:
         self.context = context
+        self._on_done = on_done
         settings = context.settings
         self.services = Services(context, SERVICES, needs_ray=False)
         self._late_services = Services(context, SERVICES_WITH_RAY, needs_ray=True)
@@ -58,7 +63,14 @@ class Stages:
             self.work[SERVICES_WITH_RAY] = self._late_services
         self._begun: "List[str]" = []
         self._done: "Set[str]" = set()  # by all nodes
+        self.roles = tuple(kind for stage in self.work.values() for kind in stage.kinds)
         self._heartbeat = heartbeat.Timer()
+
+    def handlers(self) -> "Dict[str, Callable[[Any], None]]":
+        return {
+            "stage_done": lambda message: self.on_stage_done(message["stage"]),
+            "service_ended": lambda message: self.services.on_service_ended(message["name"], message["code"]),
+        }
 
     def begin(self) -> None:
         """Begin all stages that may begin now, unless the job is being ended."""
@@ -77,8 +89,7 @@ class Stages:
     def _is_done(self, stage: str) -> bool:
         return stage not in self.work or stage in self._done
 
-    def are_done(self) -> bool:
-        """Whether the trainer may start."""
+    def may_train(self) -> bool:
         return self.context.deadline is None and all(self._is_done(stage) for stage in self.work)
 
     def is_preparing(self) -> bool:
@@ -94,6 +105,7 @@ class Stages:
         if self.context.deadline is not None and not self.is_preparing():
             raise Finished
         self.begin()
+        self._on_done()
 
     def count_own_as_all(self) -> None:
         """Go on with the next stages: those that are done on this node count as done by all."""
@@ -113,6 +125,10 @@ class Stages:
         """The stage in progress on this node; "" for none."""
         return next((stage for stage in self._begun if not self.work[stage].is_done_here), "")
 
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.doing)
+
     def tick(self) -> None:
         """Send heartbeats with the stage in progress. Called in each turn of the loop.
 
@@ -124,7 +140,7 @@ class Stages:
         if stage and self._heartbeat.is_due(time.monotonic()):
             self.context.send({"type": "heartbeat", "doing": stage})
 
-    def stop_services(self) -> None:
+    def end(self) -> None:
         """Stop services in reverse order with SIGTERM, STOP_EACH apart, in at most STOP_ALL."""
         children = self.context.children
         children.on_end = lambda _role, _code: None

@@ -1,15 +1,12 @@
 """The trainer: the job spec's command, which runs on the head node once the cluster is ready."""
 
-import json
 import os
 import signal
-import subprocess
 import time
 
-from .. import paths
-from ..job_errors import JobError
-from . import process_tree, variables
-from .ray import ports
+from .. import parts, paths
+from . import variables
+from .part import Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,11 +15,12 @@ if TYPE_CHECKING:
     from .node_context import NodeContext
 
 MAX_SHOWN = 200  # characters of the command in the log
-REFUSED = "ray-job-refused"  # file in the job's folder with the error if Ray rejected the job, as JSON
 
 
-class Trainer:
+class Trainer(Part):
     """The trainer's process. It starts when the batch script reads its output."""
+
+    roles = ("trainer",)
 
     def __init__(self, context: "NodeContext") -> None:
         self.context = context
@@ -31,29 +29,11 @@ class Trainer:
     @property
     def is_ray_job(self) -> bool:
         """Whether the trainer is submitted to Ray's job API."""
-        return self.context.settings["trainer"]["launch"] == "ray-job"
-
-    def require_job_api(self) -> None:
-        """Raise a JobError if Ray's job API is needed but not in the image."""
-        if not self.is_ray_job:
-            return
-        import importlib.util
-
-        # Both are dependencies of ray[default], but not of ray.
-        if not all(importlib.util.find_spec(name) for name in ("aiohttp", "aiohttp_cors")):
-            raise JobError(
-                "image",
-                "launch is ray-job, but the image has no ray[default]. Install it, or set launch: exec",
-            )
-
-    @property
-    def job_name(self) -> str:
-        """Submission id of the trainer in Ray."""
-        return "slurmray-" + self.context.attempt_name
+        return parts.is_needed("ray_job", self.context.settings)
 
     def shown_command(self) -> str:
         """The shortened command for the job's log."""
-        argv = [self.job_name + ":"] if self.is_ray_job else []
+        argv = ["slurmray-%s:" % self.context.attempt_name] if self.is_ray_job else []
         argv += self._command() or ["the built-in check"]
         return "".join(letter if letter.isprintable() else " " for letter in " ".join(argv)[:MAX_SHOWN])
 
@@ -82,7 +62,10 @@ class Trainer:
         context.trainer_started = time.monotonic()
         try:
             if self.is_ray_job:
-                self._submit(argv, env, out, err)
+                from . import ray_job
+
+                names = [self.signal_name(is_warning) for is_warning in (True, False)]
+                ray_job.submit(context, argv, env, out, err, names)
             else:
                 context.children.spawn("trainer", argv, env, out, err)
         except OSError as error:
@@ -95,15 +78,14 @@ class Trainer:
         os.close(err)
         return True
 
-    def ended(self, code: int) -> None:
+    def child_ended(self, role: str, code: int) -> None:
         """Send the trainer's exit code. JobError where it could not be submitted to Ray."""
-        try:
-            with open(os.path.join(self.context.folder, REFUSED)) as file:
-                refusal = json.load(file)
-        except FileNotFoundError:
-            self.context.send({"type": "exit", "code": code})
-            return
-        raise JobError(refusal["kind"], refusal["message"])
+        del role
+        if self.is_ray_job:
+            from . import ray_job
+
+            ray_job.require_submitted(self.context.folder)
+        self.context.send({"type": "exit", "code": code})
 
     def signal_name(self, is_warning: bool) -> str:
         """The signal before the time limit or a restart (is_warning), or the one after scancel."""
@@ -111,7 +93,7 @@ class Trainer:
         return stop["signal"] if is_warning else stop["cancel_signal"] or stop["signal"]
 
     def send_signal(self, name: str) -> bool:
-        """Send a signal, e.g. "TERM", to the trainer's process group. Return False if no trainer runs."""
+        """Send a signal to the trainer's process group. Return False if no trainer runs."""
         pid = self.context.children.find_pid("trainer")
         if pid is not None:
             os.killpg(pid, getattr(signal, "SIG" + name))
@@ -126,22 +108,6 @@ class Trainer:
         pid = self.context.children.find_pid("trainer")
         if pid is not None:
             os.kill(pid, getattr(signal, "SIG" + name))
-
-    def _submit(self, argv: "List[str]", env: "Dict[str, str]", out: int, err: int) -> None:
-        """Start the role `ray-job`, which submits the trainer to Ray and represents it here."""
-        context = self.context
-        request = {
-            "id": self.job_name,
-            "argv": argv,
-            "env": variables.difference(variables.collect(variables.RAY, context), env),
-            "runtime_env": context.settings["trainer"]["runtime_env"],
-            "signals": ["SIG" + self.signal_name(is_warning) for is_warning in (True, False)],
-            "folder": context.folder,
-            "dashboard": context.ports[ports.DASHBOARD],
-        }
-        program = context.program("ray-job")
-        child = context.children.spawn("trainer", program, env, out, err, stdin=subprocess.PIPE)
-        process_tree.write_and_close(child.stdin, json.dumps(request).encode())
 
     def _open_output(self) -> bool:
         """Open the FIFOs; return False if one has no reader yet. Open ones stay open for their readers."""

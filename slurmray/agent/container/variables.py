@@ -8,7 +8,7 @@ docs/reference/environment.md is printed from here.
 import os
 
 from .. import inherited, nodes
-from .ray import node_address, ports
+from . import node_address, ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,17 +22,6 @@ if TYPE_CHECKING:
 TOKEN_SINCE = (2, 52)  # Ray's release notes: token authentication
 HIP_SINCE = (2, 45)  # uses HIP_VISIBLE_DEVICES, and fails where ROCR_VISIBLE_DEVICES is set
 
-# Variables with which another Ray, its token or its numbers would win over the job's own.
-FOREIGN = (
-    "RAY_ADDRESS",
-    "RAY_API_SERVER_ADDRESS",  # of Ray's job API, before RAY_ADDRESS
-    "RAY_AUTH_TOKEN",  # before RAY_AUTH_TOKEN_PATH
-    "RAY_CLIENT_MODE",
-    "RAY_JOB_CONFIG_JSON_ENV_VAR",  # of the Ray job in which this one was submitted
-    "RAY_JOB_HEADERS",
-    "RAY_OVERRIDE_NODE_ID_FOR_TESTING",
-    "RAY_OVERRIDE_RESOURCES",  # before the options of `ray start`
-)
 RAY_DEFAULTS = {
     "PYTHONUNBUFFERED": "1",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else Ray builds a venv per worker under `uv run`
@@ -217,7 +206,7 @@ def all_gpus(context: "NodeContext") -> "Variables":
 
 def no_other_ray(_context: "NodeContext") -> "Variables":
     """Nothing: removes what leads to another Ray, of the image, the shell, `env_file` or `node_env`."""
-    return dict.fromkeys(FOREIGN)
+    return dict.fromkeys(inherited.FOREIGN)
 
 
 def token(context: "NodeContext") -> "Variables":

@@ -34,29 +34,31 @@ class Component:
 def find_components(settings: "Settings", nodes: "List[str]") -> "List[Component]":
     """The components of this job. nodes: of the first one, which the story has found."""
     groups, env = settings["groups"], os.environ
-    parts = [
+    components = [
         Component(group, step_environment.select_component(env, number) if len(groups) > 1 else dict(env))
         for number, group in enumerate(groups)
     ]
-    for component in parts:
+    for component in components:
         argv = ["scontrol", "show", "hostnames", component.env["SLURM_JOB_NODELIST"]]
         component.in_order = _read_output(argv, 20).split()
-        component.nodes = nodes if component is parts[0] else component.in_order
+        component.nodes = nodes if component is components[0] else component.in_order
         _check(component, settings["render_again"])
-    count = sum(len(component.nodes) for component in parts)
+    count = sum(len(component.nodes) for component in components)
     wanted = sum(group["nodes"] + group["spares"] for group in groups)
     if count != wanted:
         message = "scontrol show hostnames found %d nodes, the script is for %d. See its messages above"
         raise job_errors.JobError("config", message % (count, wanted))
     shown = _read_output(["scontrol", "show", "job", env["SLURM_JOB_ID"]], 20)
-    for component in parts:
+    for component in components:
         component.record = job_record.find_record(shown, component.env["SLURM_JOB_ID"])
-    return parts
+    return components
 
 
-def make_job(settings: "Settings", parts: "List[Component]", started: float, log: "job_log.JobLog") -> "Job":
+def make_job(
+    settings: "Settings", components: "List[Component]", started: float, log: "job_log.JobLog"
+) -> "Job":
     """The description of this attempt. started: time.time() when the batch script began."""
-    env, record = os.environ, parts[0].record
+    env, record = os.environ, components[0].record
     missing = [name for name in settings["env_from_submitter"] if name not in env]
     if missing:
         message = "env.%s is not set where the job was submitted: export it and run sbatch again"
@@ -75,7 +77,7 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
         values = combinations.choose(settings["sweep"], name_for_commands)
         log.write("task %s: %s" % (name_for_commands, combinations.describe(values)))
         variables.update(values)
-    nodes = [node for part in parts for node in part.nodes[: part.group["nodes"]]]
+    nodes = [node for component in components for node in component.nodes[: component.group["nodes"]]]
     return {
         "id": number,
         "name": env.get("SLURM_JOB_NAME", ""),
@@ -86,10 +88,10 @@ def make_job(settings: "Settings", parts: "List[Component]", started: float, log
         "restarts_before": 0,
         "batch_host": nodes[0],
         "nodes": nodes,
-        "spares": [node for part in parts for node in part.nodes[part.group["nodes"] :]],
-        "spares_of_groups": [part.group["spares"] for part in parts],
-        "cpus": [component.cpus for component in parts],
-        "memory": [_memory(component) for component in parts],
+        "spares": [node for component in components for node in component.nodes[component.group["nodes"] :]],
+        "spares_of_groups": [component.group["spares"] for component in components],
+        "cpus": [component.cpus for component in components],
+        "memory": [_memory(component) for component in components],
         "grace": _grace(settings["stop"]["grace"], config, log),
         "slurmd_port": int(config.get("SlurmdPort", "").partition("-")[0] or SLURMD_PORT),
         "run_dir": os.path.join(paths.host_path(run_dir), "%s-%d" % (name_for_commands, attempt)),

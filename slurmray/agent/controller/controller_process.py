@@ -11,11 +11,13 @@ from .. import (
     inherited,
     job_errors,
     job_log,
+    loader,
     loop,
+    parts,
     script_parts,
     signals,
 )
-from . import allocation, requeue, roster, run_directory
+from . import allocation, run_directory
 from .job_run import JobRun
 from .outcome import Outcome
 from .state import Requests
@@ -24,8 +26,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
+    from ..job_record import Record
     from ..wire.settings import Job, Settings
     from .notices import Webhook
+    from .roster import Roster
 
 SLURMCTLD_WAIT = 600.0  # seconds until a restart is tried without an answer of slurmctld
 # Seconds in which it must have answered again. An srun in its first 5 s waits two minutes (22.05.8).
@@ -49,23 +53,22 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     job: "Optional[Job]" = None
     webhook: "Optional[Webhook]" = None
     try:
+        _require_parts(text, settings)
         webhook = _open_webhook(settings, log)
-        parts = allocation.find_components(settings, nodes)
-        job = allocation.make_job(settings, parts, started, log)
+        components = allocation.find_components(settings, nodes)
+        job = allocation.make_job(settings, components, started, log)
         run_directory.begin(job, settings, log)
-        healthy, ran = roster.Roster(settings, job), 0.0
+        roster, ran = _make_roster(settings, job), 0.0
         while True:
-            run = JobRun(text, job, parts, log, files, requests, turns)
+            run = JobRun(text, job, components, log, files, requests, turns)
             outcome = run.run()
             ran += run.clock.now()
-            if not healthy.restart(run.controller, outcome, ran):
+            if not (roster and roster.restart(run.controller, outcome, ran)):
                 break
-            job = _next_start(job, healthy, run, outcome, log)
+            job = _next_start(job, roster, run, outcome, log)
             _await_slurmctld(requests, turns, log, files, job["run_dir"])
-        if healthy.refusal:
-            log.write("not started again: " + healthy.refusal)
-        state, record, bad = run.controller.state, parts[0].record, healthy.bad
-        requeue.requeue_if_wanted(state, settings, job, outcome, record, healthy.allocated, bad, log)
+        if roster:
+            _requeue_if_wanted(roster, run, outcome, components[0].record)
     except job_errors.JobError as error:
         outcome = _make_outcome(error, requests)
     except Exception as error:
@@ -93,6 +96,37 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
         _run_epilogue(argv, job["run_dir"])
     signals.ignore()
     return outcome.code
+
+
+def _require_parts(text: str, settings: "Settings") -> None:
+    """Raise a JobError where the script, whose settings somebody has edited, lacks parts of the agent."""
+    files = loader.split_sections(script_parts.read_agent(text))
+    counts = [0, *map(int, settings.get("fewer_nodes", {}))]
+    starts = [script_parts.read_start_settings(text, count) for count in counts]
+    missing = sorted({name for start in starts for name in parts.missing_parts(start, files)})
+    if missing:
+        message = (
+            "the settings were edited, and need what this script does not have (%s): render it again: %s"
+        )
+        raise job_errors.JobError("config", message % (", ".join(missing), settings["render_again"]))
+
+
+def _make_roster(settings: "Settings", job: "Job") -> "Optional[Roster]":
+    if not parts.is_needed("restart", settings):
+        return None
+    from .roster import Roster
+
+    return Roster(settings, job)
+
+
+def _requeue_if_wanted(roster: "Roster", run: JobRun, outcome: Outcome, record: "Record") -> None:
+    """Have Slurm start the job again, if the job spec asks for that. record: of the job."""
+    from . import requeue
+
+    if roster.refusal:
+        run.log.write("not started again: " + roster.refusal)
+    state, nodes, bad = run.controller.state, roster.allocated, roster.bad
+    requeue.requeue_if_wanted(state, run.settings, run.job, outcome, record, nodes, bad, run.log)
 
 
 def _open_webhook(settings: "Settings", log: job_log.JobLog) -> "Optional[Webhook]":
@@ -139,24 +173,22 @@ def _run_epilogue(argv: "List[str]", run_dir: str) -> None:
             pass
 
 
-def _next_start(
-    job: "Job", healthy: roster.Roster, run: JobRun, outcome: Outcome, log: job_log.JobLog
-) -> "Job":
+def _next_start(job: "Job", roster: "Roster", run: JobRun, outcome: Outcome, log: job_log.JobLog) -> "Job":
     """The description of the next start in this allocation, after `run`."""
     log.event(
         "restart",
-        restart=healthy.restarts,
-        nodes=healthy.nodes,
-        spares=healthy.spares,
-        failed=healthy.failed,
-        text=healthy.describe(run.controller, outcome, job["nodes"]),
+        restart=roster.restarts,
+        nodes=roster.nodes,
+        spares=roster.spares,
+        failed=roster.failed,
+        text=roster.describe(run.controller, outcome, job["nodes"]),
     )
     return {
         **job,
-        "nodes": healthy.nodes,
-        "spares": healthy.spares,
-        "spares_of_groups": healthy.spares_of_groups,
-        "restart": healthy.restarts,
+        "nodes": roster.nodes,
+        "spares": roster.spares,
+        "spares_of_groups": roster.spares_of_groups,
+        "restart": roster.restarts,
         "token": os.urandom(32).hex(),
     }
 

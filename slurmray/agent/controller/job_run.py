@@ -1,29 +1,31 @@
 """A running job: starts its steps, handles their messages, signals and time, and ends them."""
 
+import collections
 import functools
 import os
 import stat
 import subprocess
 import sys
 
-from .. import background_io, command_runner, heartbeat, job_log, loader, paths, script_parts, signals
-from ..nodes import places
+from .. import background_io, command_runner, heartbeat, job_log, loader, parts, paths, script_parts, signals
 from ..wire import codec
 from . import run_directory, step_environment
-from .decisions import SLURMCTLD, Actions, Controller
+from .actions import SLURMCTLD, Actions
+from .decisions import Controller
 from .outcome import outcome_of
-from .step import container_options, start_steps
+from .step import start_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import threading
-    from typing import IO, Any, Dict, List, Optional
+    from typing import IO, Any, Callable, Dict, List, Optional
 
     from ..loop import Loop
     from ..wire import messages
     from ..wire.settings import Job
     from .allocation import Component
     from .outcome import Outcome
+    from .service_steps import ServiceStep
     from .state import Requests
     from .step import Step
 
@@ -46,14 +48,14 @@ NO_BINDING = b"srun: cluster configuration lacks support for cpu binding\n"
 class JobRun(Actions):
     """The steps of a job, and the side effects of the controller that decides about them.
 
-    text: the script. parts: the components of the job. files: for writes to the run directory.
+    text: the script. components: of the job. files: for writes to the run directory.
     """
 
     def __init__(
         self,
         text: str,
         job: "Job",
-        parts: "List[Component]",
+        components: "List[Component]",
         log: "job_log.JobLog",
         files: background_io.CallQueue,
         requests: "Requests",
@@ -65,7 +67,7 @@ class JobRun(Actions):
         self.log = log
         self.clock = heartbeat.Clock()
         self.controller = Controller(self.settings, job, log, self, requests)
-        self._parts = parts
+        self._components = components
         self._requests = requests
         self._loop = turns
         self._steps: "List[Step]" = []
@@ -76,11 +78,10 @@ class JobRun(Actions):
         self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
         self._service_nodes: "Dict[str, List[str]]" = {}  # of these steps
         self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
-        self._answers: "List[str]" = []  # of these
         self._next_look = 0.0  # for `slurmray cancel --now`, by the clock
         self._next_progress = 0.0  # look for the trainer's progress
-        self._sizes: "List[int]" = []  # of the job's log, as just seen
-        self._progress: "List[float]" = []  # when the progress file was changed, as just seen
+        # What other threads have found out: functions of the controller, which also get the time.
+        self._inbox: "collections.deque[Callable[[float], None]]" = collections.deque()
 
     def run(self) -> "Outcome":
         """Start one task on every node, handle their messages, and end the step."""
@@ -89,13 +90,13 @@ class JobRun(Actions):
             if self._requests.is_stopping:
                 self.log.event("stop")
             return outcome_of(controller.state, self.settings, 0)
-        self._steps = start_steps(self.text, self.job, self._parts)
+        self._steps = start_steps(self.text, self.job, self._components)
         for step in self._steps:  # first: what srun prints explains the messages of tasks that it ends
             self._loop.add(step.errors, functools.partial(self._copy_errors, step))
         for step in self._steps:
             self._loop.add(step.output, functools.partial(self._receive, step))
         self.send({"type": "job", "job": self.job})
-        while not controller.is_over(self.clock.now()):
+        while not controller.may_end(self.clock.now()):
             self._run_once()
         self._end_steps()
         srun_code = max(map(self._wait_for, self._steps))
@@ -105,7 +106,7 @@ class JobRun(Actions):
             # Slurm's SIGTERM may end all tasks before it reaches this process.
             self._loop.turn(SIGNAL_DELAY)
         controller.findings.show()
-        for text in controller.not_ready_texts():
+        for text in controller.gate.not_ready_texts():
             self.log.write("not ready: " + text)
         for name in controller.logs_to_show():
             self._show_log(name)
@@ -118,31 +119,22 @@ class JobRun(Actions):
         for name, service in list(self._services.items()):
             code = service.poll()
             if code is not None:
-                controller.on_service_step_over(name, self._service_nodes[name], code, now)
+                controller.losses.on_service_step_over(name, self._service_nodes[name], code, now)
         for reader in self._remote_readers:
             code = reader.poll()
             if code:
-                controller.on_output_step_over(code, now)
-        while self._answers:
-            controller.on_answer(self._answers.pop(0), now)
+                controller.losses.on_output_step_over(code, now)
+        while self._inbox:
+            self._inbox.popleft()(now)
         while self._requests.signals:
-            controller.on_signal(self._requests.signals.pop(0), now)
+            controller.endings.on_signal(self._requests.signals.pop(0), now)
         if self._requests.is_stopping and now >= self._next_look:
             self._next_look = now + CANCEL_INTERVAL
             self._files.submit(self._read_cancel)
-        self._watch_trainer(now)
-        controller.tick(now)
-
-    def _watch_trainer(self, now: float) -> None:
-        """Tell the controller what shows that the trainer gets on."""
-        stall = self.controller.stall
-        while self._sizes:
-            stall.on_output(self._sizes.pop(0), now)
-        while self._progress:
-            stall.on_progress(self._progress.pop(0), now)
-        if self.settings["watch"]["stall"] and now >= self._next_progress:
+        if parts.is_needed("watch", self.settings) and now >= self._next_progress:
             self._next_progress = now + PROGRESS_INTERVAL
             self._files.submit(self._read_progress)
+        controller.tick(now)
 
     def _read_progress(self) -> None:
         """Look whether the job's log has grown, and when the progress file was changed.
@@ -151,14 +143,14 @@ class JobRun(Actions):
         """
         output = os.fstat(1)
         if stat.S_ISREG(output.st_mode):
-            self._sizes.append(output.st_size)
+            self._inbox.append(functools.partial(self.controller.on_log_size, output.st_size))
         if not self.settings["watch"]["progress"]:
             return
         try:
             changed = os.stat(paths.host_path(self.settings["watch"]["progress"])).st_mtime
         except FileNotFoundError:
             changed = 0.0
-        self._progress.append(changed)
+        self._inbox.append(functools.partial(self.controller.on_progress_file, changed))
 
     def _copy_errors(self, step: "Step", data: bytes) -> None:
         """Copy what srun prints to the log."""
@@ -192,8 +184,8 @@ class JobRun(Actions):
             else:
                 controller.on_output(line.decode("utf-8", "replace"))
         if not data:
-            step.is_over = True
-            controller.on_step_over(step.nodes, now)
+            step.has_ended = True
+            controller.losses.on_step_over(step.nodes, now)
 
     def _end_steps(self) -> None:
         """Have every node clean up by closing its input; wait for the steps to end, not for lost nodes."""
@@ -204,10 +196,10 @@ class JobRun(Actions):
         for step in self._steps:
             step.outbox.close()
         due, signals = self.clock.now() + END_WAIT, ["TERM", "KILL"]
-        while not controller.is_step_over:
+        while not controller.losses.is_step_over:
             self._run_once()
             now = self.clock.now()
-            running = [step for step in self._steps if not step.is_over]
+            running = [step for step in self._steps if not step.has_ended]
             if controller.have_all_nodes_ended() or (now > due and not signals):
                 for step in running:
                     step.process.kill()  # every node that can clean up has done so, or had its time
@@ -263,7 +255,7 @@ class JobRun(Actions):
     def _read_elsewhere(self, fifo: str) -> "IO[bytes]":
         """Start a step that reads a FIFO of the head node, where that is another host; return its output."""
         argv = script_parts.story_command(self.text, "read_output", self.job["nodes"][0], fifo)
-        env = step_environment.step_environment(os.environ, self.text, self._parts[0].record)
+        env = step_environment.step_environment(os.environ, self.text, self._components[0].record)
         reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env)
         self._readers.append(reader)
         self._remote_readers.append(reader)
@@ -290,39 +282,28 @@ class JobRun(Actions):
             answers = hosts.find_answering(asked, self.job["slurmd_port"], CONNECT_TIMEOUT)
             if not answers and command_runner.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
                 answers = {SLURMCTLD}
-            self._answers.extend(answers)
+            for host in answers:
+                self._inbox.append(functools.partial(self.controller.losses.on_answer, host))
 
         if not (self._asking and self._asking.is_alive()):
             self._asking = background_io.start("questions to hosts", find)
 
     def start_services(self, folder: str) -> None:
-        if self.settings["container"]["runtimes"] == ["pyxis"]:
-            for service in self.settings["services"]:
-                if service.get("image"):
-                    self._start_service(service, folder)
+        if parts.is_needed("pyxis", self.settings):
+            from .service_steps import list_steps
 
-    def _start_service(self, service: "Dict[str, Any]", folder: str) -> None:
-        """Start the step of a service with an image of its own: see start_service in the story."""
-        settings, job, name = self.settings, self.job, service["name"]
-        nodes = places(service["where"], job["nodes"], settings["ray"]["nodes"])
-        self._service_nodes[name] = nodes
-        options = ["--nodelist=" + ",".join(nodes)]
-        if settings["on_node_loss"] != "fail":
-            options += ["--no-kill", "--kill-on-bad-exit=0"]
-        options += container_options(settings, job, service["image"])
-        logs = os.path.join(job["run_dir"], "logs")
-        argv = script_parts.story_command(
-            self.text, "start_service", str(len(nodes)), str(job["cpus"][0]), folder, name, logs, *options
-        )
-        env = step_environment.step_environment(os.environ, self.text, self._parts[0].record)
+            for step in list_steps(self.text, self.settings, self.job, self._components[0].record, folder):
+                self._service_nodes[step.name] = step.nodes
+                self._files.submit(
+                    functools.partial(self._start_service, step)
+                )  # the run directory may be slow
 
-        def start() -> None:
-            with open(os.path.join(logs, "service-%s.log" % name), "ab", opener=paths.own_file) as log:
-                self._services[name] = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
-                )
-
-        self._files.submit(start)  # the run directory may be slow
+    def _start_service(self, step: "ServiceStep") -> None:
+        path = os.path.join(self.job["run_dir"], "logs", "service-%s.log" % step.name)
+        with open(path, "ab", opener=paths.own_file) as log:
+            self._services[step.name] = subprocess.Popen(
+                step.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=step.env
+            )
 
     def write_heartbeat_file(self) -> None:
         self._files.submit(functools.partial(run_directory.write_heartbeat, self.job["run_dir"]))

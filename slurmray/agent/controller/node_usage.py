@@ -1,26 +1,28 @@
 """What the nodes use, by their latest samples."""
 
+from .part import Part
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Callable, Dict
 
     from ..wire import messages
 
 FIRST_WAIT = 5.0  # seconds from the first sample to the first file: heartbeats of all nodes
 
 
-class Usage:
-    """Keeps each node's latest sample. interval: seconds between two of them."""
+class Usage(Part):
+    """Keeps each node's latest sample. interval: seconds between two of them. write: writes as_dict()."""
 
-    def __init__(self, interval: float) -> None:
+    def __init__(self, interval: float, write: "Callable[[Dict[str, Dict[str, Any]]], None]") -> None:
         self._interval = interval
+        self._write = write
         self._uses: "Dict[str, messages.Use]" = {}
         self._times: "Dict[str, float]" = {}  # of these
         self._idle_since: "Dict[str, float]" = {}  # nodes with an idle GPU
         self._due = float("inf")
 
-    def record(self, node: str, use: "messages.Use", now: float) -> None:
-        """Note a sample of a node."""
+    def on_sample(self, node: str, use: "messages.Use", now: float) -> None:
         if not self._uses:
             self._due = now + FIRST_WAIT
         self._uses[node], self._times[node] = use, now
@@ -29,17 +31,15 @@ class Usage:
         else:
             self._idle_since.pop(node, None)
 
-    def forget(self, node: str) -> None:
-        """Leave out a node that the job has lost."""
+    def on_node_left_out(self, node: str) -> None:
         for table in (self._uses, self._times, self._idle_since):
             table.pop(node, None)
 
-    def is_due(self, now: float) -> bool:
-        """Whether to write them now. After True, the next time is an interval later."""
-        if now < self._due:
-            return False
-        self._due = now + self._interval
-        return True
+    def tick(self, now: float) -> None:
+        """Write the samples, an interval after the last time."""
+        if now >= self._due:
+            self._due = now + self._interval
+            self._write(self.as_dict(now))
 
     def as_dict(self, now: float) -> "Dict[str, Dict[str, Any]]":
         """{node: its sample, with `age` in seconds and, if a GPU is idle, `idle`: for how many seconds}."""

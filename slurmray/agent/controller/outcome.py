@@ -4,40 +4,17 @@ import signal
 
 from .. import job_errors
 from ..nodes import may_be_lost
-from .host_list import and_names, host_list
-from .state import CHECKED, STARTED
+from .failure import Failure
+from .protocol import CHECKED, STARTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import Optional
 
     from ..wire.settings import Settings
     from .state import JobState
 
 STOPPED_BY_SLURM = 143  # exit code after scancel if the trainer has none: 128 + SIGTERM
-LOGS_SHOWN = 2  # nodes whose logs are shown
-
-
-class Failure:
-    """The reason why the job cannot go on. nodes: none where no node is the cause.
-
-    log: name of the log in the run directory that shows why, if not the nodes'.
-    """
-
-    def __init__(self, nodes: "List[str]", kind: str, text: str, log: str = "") -> None:
-        self.nodes = nodes
-        self.kind = kind
-        self.text = text
-        self.logs = [log] if log else nodes[:LOGS_SHOWN]
-        self.ends_job = True  # False: Slurm was ending the job already
-
-    @property
-    def node(self) -> str:
-        """The node, or the host list of several."""
-        return host_list(self.nodes)
-
-    def __str__(self) -> str:
-        return "%s: %s" % (and_names(self.nodes), self.text) if self.nodes else self.text
 
 
 class Outcome:

@@ -8,7 +8,7 @@ import re
 from .. import nodes
 from .host_list import and_names
 from .outcome import failure_of
-from .state import STARTED, WAITING
+from .protocol import STARTED, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _find_cause(controller: "Controller", outcome: "Outcome") -> "Tuple[str, str
 def _list_unhealthy(controller: "Controller") -> "Tuple[List[str], List[str]]":
     """The nodes that the failure of this start blames, and those that cannot take part again."""
     failure = failure_of(controller.state)
-    late = [node for node, _ in controller.not_ready]
+    late = [node for node, _ in controller.gate.not_ready]
     blamed = late or controller.state.blamed or (failure.nodes if failure else [])
     unhealthy = [node.name for node in controller.nodes.values() if node.is_left_out or not _is_up(node)]
     return blamed, unhealthy

@@ -1,42 +1,80 @@
 """The stages of a start: which nodes are done with each, and the log lines about that."""
 
+from . import protocol
 from .host_list import names
+from .part import Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Set, Tuple
+    from typing import Callable, Dict, List, Set, Tuple
 
     from ..job_log import JobLog
+    from ..wire import messages
     from ..wire.settings import Settings
+    from .part import Handler
+    from .state import JobState
 
 BURN_IN = "burn-in"  # a stage
 PROGRESS_INTERVAL = 60.0  # seconds between two log lines about a stage without progress
 CHANGES_INTERVAL = 5.0  # seconds between two with progress
 
 
-class StageProgress:
-    """Counts the nodes that are done with the stages of a start. nodes: those that take part."""
+class StageProgress(Part):
+    """Counts the nodes that are done with the stages of a start, and lets all begin with the next ones.
 
-    def __init__(self, log: "JobLog", settings: "Settings", nodes: "List[str]") -> None:
+    nodes: those that take part. send: sends a message to all nodes.
+    """
+
+    def __init__(
+        self,
+        settings: "Settings",
+        nodes: "List[str]",
+        state: "JobState",
+        log: "JobLog",
+        send: "Callable[[messages.ToNodes], None]",
+    ) -> None:
         self._log = log
         self._nodes = nodes
-        self.names = list_stages(settings)
+        self._state = state
+        self._send = send
+        self._names = list_stages(settings)
+        self.vetoes: "Dict[str, Callable[[], bool]]" = {}  # stage -> whether its results end this start
+        self._joining: "Dict[str, Set[str]]" = {}  # replacement -> stages that it has to do
         self._begun: "Dict[str, float]" = {}
         self._done: "Dict[str, Set[str]]" = {}
         self._logged: "Dict[str, Tuple[float, int]]" = {}  # when, and how many nodes were done
 
-    def begin(self, now: float) -> None:
-        """Note that the nodes can begin with their next stages."""
-        for stage in self.names:
+    def handlers(self) -> "Dict[str, Handler]":
+        return {"stage_done": lambda node, message, now: self.done(message["stage"], node, now)}
+
+    def on_progress(self, progress: str, now: float) -> None:
+        """The nodes can begin with their first stages, or with those that need Ray."""
+        if progress in (protocol.STARTING_RAY, protocol.READY):
+            self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        for stage in self._names:
             self._begun.setdefault(stage, now)
 
-    def done(self, stage: str, node: str, now: float) -> bool:
-        """Note that a node is done with a stage, and return whether all are."""
-        self._done.setdefault(stage, set()).add(node)
-        self.log(now)
-        return len(self._done[stage]) == len(self._nodes)
+    def on_replacement(self, node: str) -> None:
+        self._joining[node] = set(self._names) - {BURN_IN}
 
-    def log(self, now: float) -> None:
+    def is_preparing(self, node: str) -> bool:
+        return bool(self._joining.get(node))
+
+    def done(self, stage: str, node: str, now: float) -> None:
+        """Note that a node is done with a stage. Once all are, they can go on."""
+        if self._state.has_trained:
+            self._joining.get(node, set()).discard(stage)
+            return
+        self._done.setdefault(stage, set()).add(node)
+        self.tick(now)
+        ends_start = self.vetoes.get(stage, bool)
+        if len(self._done[stage]) == len(self._nodes) and not ends_start():
+            self._send({"type": "stage_done", "stage": stage})
+            self._begin(now)
+
+    def tick(self, now: float) -> None:
         """Log progress every few seconds; without progress once a minute."""
         for stage, done in self._done.items():
             logged, count = self._logged.get(stage, (0.0, 0))

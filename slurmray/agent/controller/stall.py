@@ -7,16 +7,20 @@ of work, on any node, restarts the count of seconds.
 import collections
 import os
 
+from . import protocol
+from .failure import Failure
 from .host_list import names
+from .part import Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Callable, Dict, List, Optional, Tuple
 
     from ..job_log import JobLog
     from ..wire import messages
     from ..wire.settings import Job, Watch
-    from .decisions import Actions
+    from .part import Handler
+    from .state import JobState
 
 # CPUs of a node that are busy where it compiles, loads or writes. Ray itself needs less.
 BUSY_CORES = 0.8
@@ -26,17 +30,26 @@ ANSWER_WAIT = 60.0  # seconds without an answer after which a file system, not t
 FEW = 3  # processes that are named
 
 
-class StallWatch:
+class StallWatch(Part):
     """Decides whether the trainer is stalled, from samples, output and progress file.
 
-    job: its run directory gets the evidence, and it counts the stalls of all starts. Times are seconds.
+    job: its run directory gets the evidence, and it counts the stalls of all starts. send: sends a message to
+    all nodes. Times are seconds.
     """
 
-    def __init__(self, watch: "Watch", job: "Job", log: "JobLog", actions: "Actions") -> None:
+    def __init__(
+        self,
+        watch: "Watch",
+        job: "Job",
+        state: "JobState",
+        log: "JobLog",
+        send: "Callable[[messages.ToNodes], None]",
+    ) -> None:
         self._watch = watch
         self._job = job
+        self._state = state
         self._log = log
-        self._actions = actions
+        self._send = send
         self._since: "Optional[float]" = None  # when something last moved; None: no trainer runs
         self._progress_since = 0.0
         self._progress_seen = float("-inf")  # when its file system last answered
@@ -50,18 +63,24 @@ class StallWatch:
         self._stacks: "List[Tuple[str, str, str]]" = []  # node, process, place
         self._complete: "List[str]" = []  # nodes that have sent theirs
 
-    def begin(self, now: float) -> None:
-        """Note that the trainer starts."""
+    def handlers(self) -> "Dict[str, Handler]":
+        return {"stacks": self._on_stacks}
+
+    def on_progress(self, progress: str, now: float) -> None:
+        """The trainer starts."""
+        if progress == protocol.TRAINING:
+            self._begin(now)
+
+    def _begin(self, now: float) -> None:
         self._since = self._progress_since = now
 
-    def on_output(self, size: int, now: float) -> None:
-        """Note the size of the job's log. After a silence of its file system the count begins again."""
+    def on_log_size(self, size: int, now: float) -> None:
+        """After a silence of its file system the count begins again."""
         if size != self._output or now - self._output_seen >= ANSWER_WAIT:
             self._move(now)
         self._output, self._output_seen = size, now
 
-    def on_progress(self, changed: float, now: float) -> None:
-        """Note when the progress file was last changed, by its file system's clock; 0: it does not exist."""
+    def on_progress_file(self, changed: float, now: float) -> None:
         self._progress_seen = now
         if changed != self._progress:
             self._progress = changed
@@ -69,7 +88,7 @@ class StallWatch:
             self._move(now)
 
     def on_sample(self, node: str, use: "messages.Use", now: float) -> None:
-        """Note a sample of a node. Without GPUs it shows nothing."""
+        """Without GPUs it shows nothing."""
         if not use.get("gpus"):
             return
         still = self._judge(node, use)
@@ -80,40 +99,38 @@ class StallWatch:
             self._powers.pop(node, None)
             self._move(now)
 
-    def forget(self, node: str) -> None:
-        """Leave out a node that the job has lost."""
+    def on_node_left_out(self, node: str) -> None:
         self._still.pop(node, None)
 
-    def on_stacks(self, node: str, message: "messages.Stacks") -> None:
-        """Note where processes of a node are."""
+    def _on_stacks(self, node: str, message: "messages.Stacks", _now: float) -> None:
         if self._text and message["number"] == self._job["stalls"]:
             self._stacks += [(node, process, place) for process, place in message["rows"]]
             if message["is_complete"]:
                 self._complete.append(node)
 
-    def tick(self, nodes: int, now: float) -> str:
-        """Return a description once the trainer is stalled and the evidence is collected, else "".
-
-        nodes: how many may send evidence.
-        """
-        if self._since is None or not self._watch["stall"]:
-            return ""
+    def tick(self, now: float) -> "Optional[Failure]":
+        """Return a failure once the trainer is stalled, the evidence is collected, and the job is to end."""
+        state = self._state
+        is_ending = state.failure or state.requests.is_end_requested
+        if state.progress != protocol.TRAINING or is_ending or self._since is None:
+            return None
         if not self._text:
             self._text = self._find(now)
             if self._text:
                 self._job["stalls"] += 1
                 self._stacks, self._complete = [], []
                 self._due = now + EVIDENCE_WAIT
-                self._actions.send({"type": "collect_evidence", "number": self._job["stalls"]})
-            return ""
+                self._send({"type": "collect_evidence", "number": self._job["stalls"]})
+            return None
+        nodes = sum(state.nodes[name].takes_part for name in self._job["nodes"])
         if now < self._due and len(set(self._complete)) < nodes:
-            return ""
+            return None
         text, self._text = "; ".join(filter(None, [self._text, describe_stacks(self._stacks)])), ""
         number = self._job["stalls"]
         folder = os.path.join(self._job["run_dir"], "logs", "stall-%d" % number)
         self._log.event("stall", number=number, text=text, folder=folder)
-        self.begin(now)
-        return text
+        self._begin(now)
+        return None if self._watch["action"] == "report" else Failure([], "stalled", text)
 
     def _find(self, now: float) -> str:
         limit = self._watch["stall"]

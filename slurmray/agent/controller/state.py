@@ -1,55 +1,29 @@
-"""States of the job and its nodes, as tables: which message may come when, and what it changes.
+"""The state of the job and its nodes. Nothing else changes it; what may change it is in protocol.py.
 
-Without I/O. docs/inside/wire.md has diagrams that are drawn from these tables.
+Without I/O.
 """
+
+from .failure import Failure
+from .protocol import (
+    CHECKED,
+    CHECKING,
+    ENDS,
+    GONE,
+    IN_RAY,
+    KINDS,
+    LOST,
+    NODE,
+    STARTING_RAY,
+    TRAINED,
+    TRAINING,
+    UNFIT,
+    UP,
+    WAITING,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
-
-    from .outcome import Failure
-
-# How far the bring-up of a node has come.
-WAITING, STARTED, CHECKED, IN_RAY = NODE = ("waiting", "started", "checked", "in Ray")
-# Whether a node still takes part. It only goes on from one to a later one.
-UP, UNFIT, LOST, GONE = ENDS = ("up", "unfit", "lost", "gone")
-# How far the job has come.
-CHECKING, STARTING_RAY, READY, TRAINING, TRAINED = JOB = (
-    "checking",
-    "starting Ray",
-    "ready",
-    "training",
-    "trained",
-)
-
-# Message -> what a node has come to by it, from the one before in NODE.
-NEXT_OF_NODE = {"started": STARTED, "checked": CHECKED, "joined": IN_RAY}
-# Message, or what the controller finds out, -> what becomes of a node.
-END_OF_NODE = {"unfit": UNFIT, "lost": LOST, "gone": GONE}
-# Message that the head node sends, or the controller, -> what the job has come to by it.
-NEXT_OF_JOB = {"start_ray": STARTING_RAY, "ready": READY, "trainer": TRAINING, "exit": TRAINED}
-# Message -> where the job must be. The others may come at any time, as long as their node is not gone.
-EXPECTED = {
-    "leftover_jobs": (CHECKING,),
-    "checked": (CHECKING,),
-    "versions": (STARTING_RAY,),
-    "reachable_at": (STARTING_RAY,),
-    "join": (STARTING_RAY,),
-    "joined": (STARTING_RAY,),
-    "ready": (STARTING_RAY,),
-    "burn_in": (READY,),
-    "stage_done": (STARTING_RAY, READY, TRAINING),  # while it trains: of a node that joins
-    "prepared": (STARTING_RAY, READY, TRAINING),
-    "attach": (READY,),
-    "trainer": (READY,),
-    "exit": (TRAINING,),
-    "healthy": (TRAINED,),
-    "gpus": (TRAINED,),
-    "stacks": (TRAINING,),
-}
-FROM_HEAD = ("versions", "join", "joined", "ready", "attach", "dashboard", "trainer", "exit", "signal")
-# Messages that still have an effect while the step is being ended.
-WHILE_ENDING = ("started", "phase", "finding", "thread_error", "gone")
+    from typing import Any, List, Optional
 
 
 class Requests:
@@ -89,9 +63,18 @@ class Node:
         return self.progress in (CHECKED, IN_RAY)
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether nothing more is to be expected of it."""
         return self.end in (LOST, GONE)
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether the job still counts on it."""
+        return self.end == UP and not self.is_left_out
+
+    def may_come_to(self, progress: str) -> bool:
+        """Whether that is the next step of its bring-up."""
+        return NODE.index(progress) == NODE.index(self.progress) + 1
 
 
 class JobState:
@@ -107,11 +90,110 @@ class JobState:
         self.later: "List[Failure]" = []  # losses of other nodes after it, while the start ends
         self.trainer_code: "Optional[int]" = None
         self._count = dict.fromkeys([*NODE, *ENDS], 0)  # nodes that have come so far, at any time
+        self._taken = 0  # of `later`
+
+    # -- questions ---------------------------------------------------------------------------------------
 
     @property
     def blamed(self) -> "List[str]":
         """The nodes whose failures end this start."""
         return [node for failure in [self.failure, *self.later] if failure for node in failure.nodes]
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether the trainer has been started."""
+        return self.progress in (TRAINING, TRAINED)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether the trainer has exited with 0."""
+        return self.trainer_code == 0
+
+    def count(self, state: str) -> int:
+        """How many nodes have ever come to that: one of NODE or of ENDS, but not their first."""
+        return self._count[state]
+
+    def have_all(self, state: str) -> bool:
+        """Whether all nodes have come to that."""
+        return self._count[state] == len(self.nodes)
+
+    def refusal(self, name: str, kind: str) -> str:
+        """Why a message has no effect now; "" where it has one. name: of its node."""
+        node, row = self.nodes[name], KINDS[kind]
+        if node.end == GONE:
+            return "%s, from a node that is gone" % kind
+        if row.is_from_head and name != self.head:
+            return "%s, from a worker node" % kind
+        if self.progress not in row.during:
+            return "%s, while the job is %s" % (kind, self.progress)
+        # The head node names nodes that are in Ray again and again.
+        if row.node and not row.is_from_head and not node.may_come_to(row.node):
+            return "%s, from a node that is %s" % (kind, node.progress)
+        return ""
+
+    # -- changes -----------------------------------------------------------------------------------------
+
+    def receive(self, message: "Any") -> None:
+        """Note what a message changes that is neither wrong nor refused."""
+        node, kind = self.nodes[message["node"]], message["type"]
+        row = KINDS[kind]
+        if row.node:
+            self._advance(message.get("nodes", [node.name]), row.node)
+        if row.end:
+            self._end(node, row.end)
+        if row.job:
+            self.progress = row.job
+        if kind == "heartbeat":
+            node.field = message.get("field") or ""
+        elif kind == "checked":
+            node.addresses = message["addresses"]
+            node.has_unknown_gpus = bool(message.get("gpus"))
+        elif kind == "gpus":
+            node.has_unknown_gpus = False
+            node.has_finding = node.has_finding or bool(message["lost"])
+        elif kind == "healthy":
+            node.is_healthy = True
+        elif kind == "signalled":
+            node.is_signalled = True
+        elif kind == "exit":
+            self.trainer_code = message["code"]
+        elif kind == "stop_requested":
+            self.requests.is_stopping = True  # a preemption with GraceTime signals only the steps
+
+    def _advance(self, names: "List[str]", progress: str) -> None:
+        for node in map(self.nodes.__getitem__, names):
+            if node.may_come_to(progress) and not node.is_left_out:
+                node.progress = progress
+                self._count[progress] += 1
+
+    def _end(self, node: Node, end: str) -> None:
+        if ENDS.index(end) > ENDS.index(node.end):
+            node.end = end
+            self._count[end] += 1
+
+    def start_ray(self) -> None:
+        """Note that the nodes may start Ray."""
+        self.progress = STARTING_RAY
+
+    def begin_end(self) -> None:
+        """Note that the step is being ended: only KINDS that are late have an effect from now on."""
+        self.is_ending = True
+
+    def note_finding(self, name: str) -> None:
+        """Note a finding about a node: no later start uses it."""
+        self.nodes[name].has_finding = True
+
+    def note_unfit(self, name: str) -> None:
+        """Note that a node sends no more findings."""
+        self._end(self.nodes[name], UNFIT)
+
+    def lose_host(self, name: str) -> None:
+        """Note that a host no longer answers, or that srun has lost it."""
+        self.nodes[name].is_lost = True
+
+    def lose_task(self, name: str) -> None:
+        """Note that a node sends no more messages."""
+        self._end(self.nodes[name], LOST)
 
     def leave_out(self, name: str) -> bool:
         """Continue without a node; return whether that is new."""
@@ -123,44 +205,27 @@ class JobState:
             self._count[state] += 1
         return True
 
-    def refusal(self, name: str, kind: str) -> str:
-        """Why a message has no effect now; "" where it has one. name: of its node."""
-        node = self.nodes[name]
-        if node.end == GONE:
-            return "%s, from a node that is gone" % kind
-        if kind in FROM_HEAD and name != self.head:
-            return "%s, from a worker node" % kind
-        if self.progress not in EXPECTED.get(kind, JOB):
-            return "%s, while the job is %s" % (kind, self.progress)
-        if kind in ("started", "checked") and not self._may_advance(node, kind):
-            return "%s, from a node that is %s" % (kind, node.progress)
-        return ""
+    def fail(self, failure: Failure) -> bool:
+        """Note a failure; return whether it is what ends this start: the first one is.
 
-    @staticmethod
-    def _may_advance(node: Node, kind: str) -> bool:
-        return NODE.index(NEXT_OF_NODE[kind]) == NODE.index(node.progress) + 1
+        Of others, only losses of further nodes are kept, because no later start uses these.
+        """
+        if not self.failure:
+            self.failure = failure
+            return True
+        more = [node for node in failure.nodes if node not in self.blamed]
+        if more and (failure.kind == "node_lost" or (failure.kind == "ray" and self.has_trained)):
+            last = self.later[-1] if len(self.later) > self._taken else None
+            if last and (last.kind, last.text) == (failure.kind, failure.text):
+                more = self.later.pop().nodes + more  # one line for all
+            self.later.append(Failure(more, failure.kind, failure.text))
+        return False
 
-    def advance(self, names: "List[str]", kind: str) -> None:
-        """Change nodes as a message about them says. kind: of the message; or `lost`."""
-        for name in names:
-            node = self.nodes[name]
-            end = END_OF_NODE.get(kind, UP)
-            if ENDS.index(end) > ENDS.index(node.end):
-                node.end = end
-                self._count[end] += 1
-            elif kind in NEXT_OF_NODE and not node.is_left_out and self._may_advance(node, kind):
-                node.progress = NEXT_OF_NODE[kind]
-                self._count[node.progress] += 1
+    def replace_failure(self, failure: Failure) -> None:
+        """Let another failure, whose cause is the same, be what ends this start."""
+        self.failure = failure
 
-    def count(self, state: str) -> int:
-        """How many nodes have ever come to that: one of NODE, or what is in END_OF_NODE."""
-        return self._count[state]
-
-    def have_all(self, state: str) -> bool:
-        """Whether all nodes have come to that."""
-        return self._count[state] == len(self.nodes)
-
-    @property
-    def has_trained(self) -> bool:
-        """Whether the trainer has been started."""
-        return self.progress in (TRAINING, TRAINED)
+    def take_later(self) -> "List[Failure]":
+        """Those of `later` that are new since the last call."""
+        new, self._taken = self.later[self._taken :], len(self.later)
+        return new

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .allocation import Component
 
 # Files of the agent that are not sent to nodes: srun sends its input in pieces of 1 KiB, each to every node.
-CONTROLLER_ONLY = ("controller/", "job_record.py", "wire/messages.py", "wire/settings.py")
+CONTROLLER_ONLY = ("controller/", "job_record.py")
 
 
 class Step:
@@ -31,7 +31,7 @@ class Step:
         self.job = job
         self.nodes = nodes
         self.number = ""  # Slurm's, for scancel; "": no task has started
-        self.is_over = False  # no task runs any more
+        self.has_ended = False  # no task runs any more
         self.decoder = codec.LineDecoder(codec.MAX_TEXT)
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
@@ -43,8 +43,8 @@ class Step:
         self.output = self.process.stdout.fileno()
 
 
-def start_steps(text: str, job: "Job", parts: "List[Component]") -> "List[Step]":
-    """Start one task on every node, and send each the script. parts: the components of the job."""
+def start_steps(text: str, job: "Job", components: "List[Component]") -> "List[Step]":
+    """Start one task on every node, and send each the script. components: of the job."""
     settings = script_parts.read_settings(text)
     options = ["--no-kill"] if may_be_lost(settings) else []
     options += container_options(settings, job, settings["container"]["image"])
@@ -52,10 +52,10 @@ def start_steps(text: str, job: "Job", parts: "List[Component]") -> "List[Step]"
     sent = text.replace(agent, loader.remove_sections(agent, CONTROLLER_ONLY))
     data = zlib.compress(sent.encode("utf-8", "surrogateescape"))
     steps = []
-    for number, component in enumerate(parts):
+    for number, component in enumerate(components):
         nodes = [node for node in component.in_order if node in job["nodes"] or node in job["spares"]]
         counts = [str(len(nodes)), str(component.cpus)]
-        group = ["--het-group=%d" % number] if len(parts) > 1 else []
+        group = ["--het-group=%d" % number] if len(components) > 1 else []
         if nodes != component.in_order:  # some were set aside
             group.append("--nodelist=" + ",".join(nodes))
         argv = script_parts.story_command(text, "start_step", *counts, *group, *options)

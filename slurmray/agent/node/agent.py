@@ -6,7 +6,18 @@ This is the second thread of the process; mailbox.py has the first.
 import os
 import signal
 
-from .. import background_io, heartbeat, inherited, job_errors, job_log, nodes, paths, script_parts, signals
+from .. import (
+    background_io,
+    heartbeat,
+    inherited,
+    job_errors,
+    job_log,
+    nodes,
+    parts,
+    paths,
+    script_parts,
+    signals,
+)
 from .agent_interface import NodeApi
 from .mailbox import Mailbox
 
@@ -17,7 +28,7 @@ if TYPE_CHECKING:
     from ..wire import messages
     from .detached_process import DetachedProcess
     from .host_services import HostServices
-    from .runtimes.base import Runtime
+    from .runtime_interface import Runtime
     from .samples import Sampler
     from .service_logs import ServiceLogs
 
@@ -62,7 +73,7 @@ class NodeAgent(NodeApi):
 
     def work(self) -> None:
         """Do the work of this node from the first check to the clean-up, which always happens."""
-        from . import checks, facts, job_folder, leftovers, node_variables, runtimes
+        from . import checks, facts, job_folder, leftovers, runtimes
 
         runtime: "Optional[Runtime]" = None
         try:
@@ -70,10 +81,17 @@ class NodeAgent(NodeApi):
             checks.open_run_directory(self)
             self._run_setup()
             self.env = facts.drop_foreign_session(self.env)
-            checks.expand_paths(self)
+            if parts.is_needed("expansion", self.settings):
+                from .checks.expansion import expand_paths
+
+                expand_paths(self)
+            self.require_no_findings()
             checks.check_node(self)
-            self._env_file = node_variables.env_file(self)
-            self._node_env = node_variables.node_env(self)
+            if parts.is_needed("variables", self.settings):
+                from . import node_variables
+
+                self._env_file = node_variables.env_file(self)
+                self._node_env = node_variables.node_env(self)
             self.folder = job_folder.make(self, script_parts.read_agent(self.text))
             runtime = runtimes.choose(self)
             leftovers.remove(self, runtime)

@@ -3,19 +3,22 @@
 import os
 
 from .. import paths
+from ..inherited import LOGIN_SESSION
 from . import job_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Set
 
-# Variables of a login session. sbatch exports those of the login node, where systemd has made the folder.
-LOGIN_SESSION = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
-
 
 def user_name() -> str:
     """The name of this user, or the uid if it has none."""
     return paths.user_name(os.getuid())
+
+
+def shares_gpus(env: "Mapping[str, str]") -> bool:
+    """Whether Slurm shares the GPUs of this step among jobs: gres/shard and gres/mps."""
+    return "SLURM_SHARDS_ON_NODE" in env or "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in env
 
 
 def drop_foreign_session(env: "Dict[str, str]") -> "Dict[str, str]":

@@ -6,7 +6,7 @@ import re
 
 from .. import command_runner
 from .checks.gpu_health import BUSY
-from .checks.gpus import SHARED
+from .facts import shares_gpus
 from .gpu_samples import TIMEOUT
 from .runtimes.limits import read_cgroups, step_cgroup
 
@@ -43,7 +43,7 @@ def read(node: "NodeApi", root: str = "/") -> "List[Process]":
 
 def describe_other(node: "NodeApi", processes: "List[Process]", gpus: "List[Gpu]", root: str = "/") -> str:
     """The largest process that is not the job's, if it holds much; "" where jobs share GPUs."""
-    if any(name in node.env for name in SHARED):
+    if shares_gpus(node.env):
         return ""
     for gpu, pid, mib, name, is_own in processes:
         if is_own is False and mib > BUSY * (gpus[gpu].get("memory_total") or 0):

@@ -3,18 +3,29 @@
 import glob
 import os
 import re
+import time
 
-from .. import command_runner
+from .. import command_runner, job_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
+    from ..wire import messages
     from .agent_interface import NodeApi
 
     Gpu = Dict[str, Optional[int]]  # name in COLUMNS or STATES -> value; None, or missing: not known
 
 TIMEOUT = 20.0  # seconds for nvidia-smi
+MAX_ERROR = 200  # characters
+# %: below that utilization a GPU does nothing, and above the other one it is busy. Where NCCL waits for
+# another rank, its kernel keeps a GPU at 100 % with far less power than training takes: 152 of 700 W on an
+# H100, while others of the same job are at 0 % (github.com/NVIDIA/nccl/issues/1550).
+IDLE, BUSY = 2, 90
+LOW = 50  # % of the power that a GPU may draw
+# Seconds between two lists of the processes on GPUs. A query by nvidia-smi takes up to 0.02 s of a core (H200
+# in persistence mode): with a second one every 30 s, samples would take more than 0.1 % of a core.
+PROCESSES_INTERVAL = 600.0
 # Columns of each sample, in %, MiB, W, MHz and degrees Celsius -> field of `nvidia-smi --query-gpu`.
 COLUMNS = {
     "utilization": "utilization.gpu",
@@ -49,6 +60,82 @@ AMD_FILES = {
     "clock": ("hwmon/hwmon*/freq1_input", 10**6),
     "temperature": ("hwmon/hwmon*/temp1_input", 1000),
 }
+
+
+class GpuSampler:
+    """Adds the job's GPUs to the samples of a node."""
+
+    def __init__(self, node: "NodeApi") -> None:
+        self._node = node
+        self._read = reader(node)
+        self._states: "List[Gpu]" = []  # as last recorded
+        self._processes_due = time.monotonic() + PROCESSES_INTERVAL
+        self._other = ""  # process that holds memory of a GPU and is not the job's
+
+    def add(self, sample: "Dict[str, Any]", use: "messages.Use") -> None:
+        """Add them to a sample, and in short to `use`."""
+        gpus, error = self._read()
+        use.update(_gpu_use(gpus))
+        if error:
+            use["error"] = job_log.printable(error)[:MAX_ERROR]
+        if gpus:
+            sample["gpus"] = [[gpu.get(column) for column in COLUMNS] for gpu in gpus]
+            self._add_processes(sample, use, gpus)
+        states = [{name: gpu[name] for name in STATES if name in gpu} for gpu in gpus]
+        if states != self._states:
+            self._states = sample["states"] = states
+
+    def _add_processes(self, sample: "Dict[str, Any]", use: "messages.Use", gpus: "List[Gpu]") -> None:
+        if self._node.gpus and time.monotonic() >= self._processes_due:
+            from . import gpu_processes
+
+            self._processes_due = time.monotonic() + PROCESSES_INTERVAL
+            sample["processes"] = gpu_processes.read(self._node)
+            self._other = gpu_processes.describe_other(self._node, sample["processes"], gpus)
+        if self._other:
+            use["other"] = self._other
+
+
+def _gpu_use(gpus: "List[Gpu]") -> "messages.Use":
+    """Means of the GPUs, and the one that is used least."""
+    use: "messages.Use" = {}
+    utilization = _values(gpus, "utilization")
+    if utilization:
+        use["gpu"] = _mean(utilization.values())
+        use["lowest"], use["idlest"] = min((value, place) for place, value in utilization.items())
+    memory = _shares(gpus, "memory", "memory_total")
+    if memory:
+        use["gpu_memory"] = _mean(memory.values())
+    power = _values(gpus, "power")
+    if power:
+        use["power"] = _mean(power.values())
+    shares = _shares(gpus, "power", "power_limit")
+    if utilization:
+        use["gpus"] = len(utilization)
+        use["idle_gpus"] = sum(value <= IDLE for value in utilization.values())
+        busy = [place for place, value in utilization.items() if value >= BUSY]
+        use["waiting_gpus"] = sum(shares.get(place, 100) <= LOW for place in busy)
+    slowed = [place for place, bits in _values(gpus, "throttle").items() if bits & SLOWDOWN]
+    if slowed:
+        use["slowed"] = slowed[0]
+    return use
+
+
+def _values(gpus: "List[Gpu]", name: str) -> "Dict[int, int]":
+    """{place: value} of the GPUs whose value is known."""
+    values = ((place, gpu.get(name)) for place, gpu in enumerate(gpus))
+    return {place: value for place, value in values if value is not None}
+
+
+def _shares(gpus: "List[Gpu]", part: str, total: str) -> "Dict[int, float]":
+    """{place: one value in percent of another one} of the GPUs where both are known."""
+    parts, totals = _values(gpus, part), _values(gpus, total)
+    return {place: 100 * parts[place] / totals[place] for place in parts if totals.get(place)}
+
+
+def _mean(numbers: "Iterable[float]") -> int:
+    known = list(numbers)
+    return round(sum(known) / len(known))
 
 
 def reader(node: "NodeApi", root: str = "/") -> "Callable[[], Tuple[List[Gpu], str]]":

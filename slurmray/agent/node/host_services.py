@@ -4,14 +4,14 @@ import os
 import time
 
 from .. import paths
-from . import detached_process, job_folder
+from . import detached_process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Tuple
 
     from .agent_interface import NodeApi
-    from .runtimes.base import Runtime
+    from .runtime_interface import Runtime
 
 STOP_EACH = 1.0  # seconds between stopping one service and the next
 STOP_ALL = 2.0  # seconds for all services
@@ -70,7 +70,7 @@ class HostServices:
                 argv, env = self._runtime.service_argv(name, image, script), node.env
             else:
                 argv = ["/bin/sh", script, node.env["SLURM_SUBMIT_DIR"]]
-                env = dict(node.env, **{job_folder.FOLDER_VARIABLE: node.folder})
+                env = dict(node.env, **{paths.FOLDER_VARIABLE: node.folder})
             with open(node.service_log_path(name), "ab", opener=paths.own_file) as log:
                 self._running[name] = detached_process.DetachedProcess(argv, env, log.fileno(), log.fileno())
         except OSError as error:

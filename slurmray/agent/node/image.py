@@ -1,22 +1,14 @@
-"""Images for Podman and Docker on a node: load, build or pull (pull.py), or share (shared_image.py)."""
+"""Images for Podman and Docker on a node: load, build, pull or share them."""
 
-import os
-
-from ..fixes import error_line, fix_for
-from . import job_folder
-from .facts import user_name
+from .image_commands import load, report_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import IO, Callable, List, Optional
-
-    from ..command_runner import Result
-    from ..wire.settings import Build
     from .agent_interface import NodeApi
-    from .runtimes.engine import Engine
+    from .runtime_interface import ImageStore
 
 
-def ensure(node: "NodeApi", runtime: "Engine") -> None:
+def ensure(node: "NodeApi", runtime: "ImageStore") -> None:
     """Make the image of Ray's container available. Records findings."""
     container = node.settings["container"]
     archive = container["archive"]
@@ -27,12 +19,12 @@ def ensure(node: "NodeApi", runtime: "Engine") -> None:
     elif container["stage"] == "shared":
         from . import shared_image
 
-        shared_image.ensure(node, runtime)
+        shared_image.ensure(node, runtime, lambda: fetch(node, runtime))
     else:
         fetch(node, runtime)
 
 
-def check_never_pulled(node: "NodeApi", runtime: "Engine") -> None:
+def check_never_pulled(node: "NodeApi", runtime: "ImageStore") -> None:
     """With `pull: never`: record a finding about each image that is not on this node."""
     container = node.settings["container"]
     if container["pull"] != "never":
@@ -47,10 +39,12 @@ def check_never_pulled(node: "NodeApi", runtime: "Engine") -> None:
         node.finding("image", image, "is not on this node", wanted, fix)
 
 
-def fetch(node: "NodeApi", runtime: "Engine") -> bool:
+def fetch(node: "NodeApi", runtime: "ImageStore") -> bool:
     """Build or pull the image of Ray's container; return whether it is there. Records findings."""
     container = node.settings["container"]
     if container["build"]:
+        from .image_build import build
+
         return build(node, runtime, container["build"])
     from .pull import pull
 
@@ -61,7 +55,7 @@ def fetch(node: "NodeApi", runtime: "Engine") -> bool:
     return True
 
 
-def load_archive(node: "NodeApi", runtime: "Engine", archive: str) -> None:
+def load_archive(node: "NodeApi", runtime: "ImageStore", archive: str) -> None:
     """Load container.archive. Records findings."""
     result = load(node, runtime, archive)
     if result.code:
@@ -69,89 +63,3 @@ def load_archive(node: "NodeApi", runtime: "Engine", archive: str) -> None:
     elif not (runtime.works() and runtime.image_is_here):
         fix = "set container.image to the name that %s load prints" % runtime.program
         node.finding("image", archive, "has no image of that name", runtime.image, fix)
-
-
-def load(node: "NodeApi", runtime: "Engine", archive: str) -> "Result":
-    """Load an archive of images."""
-    return run_with_tmpdir(node, runtime.program, ["load", "--input", archive], runtime.image)
-
-
-def build(node: "NodeApi", runtime: "Engine", recipe: "Build") -> bool:
-    """Build container.build, one job of a user at a time on a node, so that the next finds the image."""
-    path = os.path.join(node.settings["temp_dir"], "slurmray-build-%d" % os.geteuid())
-    lock = _build_lock(node, path)
-    try:
-        if runtime.works() and runtime.image_is_here:
-            return True
-        file, context = node.host_path(recipe["file"]), node.host_path(recipe["context"])
-        argv = ["build", "--force-rm", "--tag", runtime.image, "--file", file, context]
-        result = run_with_tmpdir(node, runtime.program, argv, runtime.image)
-        if result.code:
-            report_failure(node, runtime.program, "build", runtime.image, result)
-        return not result.code
-    finally:
-        if lock:
-            os.unlink(path)  # safe while the lock is held
-            lock.close()
-
-
-def _build_lock(node: "NodeApi", path: str) -> "Optional[IO[bytes]]":
-    """The locked file; None where another user made it: the build then goes without a lock."""
-    import fcntl
-
-    # O_NONBLOCK: for another user's FIFO.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    node.doing = "build"
-    try:
-        while True:
-            try:
-                file = os.fdopen(os.open(path, flags, 0o600), "ab")
-            except OSError:
-                return None  # another user's, or a symbolic link
-            try:
-                if os.fstat(file.fileno()).st_uid == os.geteuid():
-                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if _is_same_file(path, file.fileno()):
-                        return file
-                else:
-                    file.close()
-                    return None
-            except BlockingIOError:
-                node.phase("image", "waiting for the build of another job on this node")
-                node.wait(1)
-            file.close()
-    finally:
-        node.doing = ""
-
-
-def _is_same_file(path: str, handle: int) -> bool:
-    """Whether the path is still that file: the job that held the lock before has removed it."""
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(handle))
-    except OSError:
-        return False
-
-
-def run_with_tmpdir(
-    node: "NodeApi",
-    program: str,
-    args: "List[str]",
-    image: str,
-    is_hopeless: "Callable[[bytearray], bool]" = lambda _: False,
-) -> "Result":
-    """Run a long command of a runtime with a TMPDIR that is removed afterwards. is_hopeless: see run_long."""
-    node.phase("image", "%s %s %s" % (program, args[0], image))
-    scratch = job_folder.make_scratch(node)
-    try:
-        return node.run_long([program, *args], args[0], dict(node.env, TMPDIR=scratch), is_hopeless)
-    finally:
-        job_folder.remove_tree(scratch)
-
-
-def report_failure(node: "NodeApi", program: str, verb: str, image: str, result: "Result") -> None:
-    """Record a finding about a command that failed."""
-    why = error_line(result.out + "\n" + result.err) or result.why
-    recipe = node.settings["container"]["build"]
-    file = recipe["file"] if recipe else ""
-    fix = fix_for(verb, why, node.name, user_name(), program, file, node.log_path)
-    node.finding("image", "%s %s" % (program, verb), why, image, fix)

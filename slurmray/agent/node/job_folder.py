@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from typing import List, Optional
 
     from .agent_interface import NodeApi
-    from .runtimes.base import Runtime
+    from .runtime_interface import Runtime
 
 TASK = "task"
 INSIDE = "inside"
-# Set to the folder for processes of the job that are visible on the host, by which they are found.
-FOLDER_VARIABLE = "SLURMRAY_TEMP"
-MARKS = (FOLDER_VARIABLE, "SLURM_JOB_ID")  # of the job's processes, for find_processes
+LOCK_TIMEOUT = 10.0  # seconds for the container process to end
 
 
 def make(node: "NodeApi", agent: str) -> str:
@@ -181,10 +179,16 @@ def _start_time(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
+def end_task(folder: str) -> bool:
+    """Wait for the end of the container process, then kill what is left. Return whether nothing is left."""
+    wait_for_lock(folder, LOCK_TIMEOUT)
+    return end_processes(folder)
+
+
 def end_processes(folder: str) -> bool:
     """Kill this user's processes of the job with that folder. Return whether none is left.
 
-    Spares jobs submitted from within it: they inherited FOLDER_VARIABLE, but have another job id.
+    Spares jobs submitted from within it: they inherited paths.FOLDER_VARIABLE, but have another job id.
     """
     job_id = os.path.basename(folder).split("-")[1]  # ray-JOBID-...
     for _ in range(20):
@@ -202,7 +206,7 @@ def end_processes(folder: str) -> bool:
 
 def find_processes(folder: str, job_id: str) -> "List[int]":
     """Pids of processes with that folder and job id in their environment. Zombies have no environment."""
-    wanted = os.fsencode("%s=%s" % (FOLDER_VARIABLE, folder))
+    wanted = os.fsencode("%s=%s" % (paths.FOLDER_VARIABLE, folder))
     job = b"SLURM_JOB_ID=" + job_id.encode()
     pids = []
     for name in os.listdir("/proc"):

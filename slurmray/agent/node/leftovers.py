@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set, Tuple
 
     from .agent_interface import NodeApi
-    from .runtimes.base import Runtime
+    from .runtime_interface import Runtime
 
     Attempt = Tuple[str, str]  # job id, attempt
 

@@ -10,12 +10,28 @@ from ..wire import codec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Set
+    from typing import Any, Callable, Dict, List, Optional, Protocol, Set  # novermin
 
     from ..wire import messages
-    from ..wire.settings import Job
-    from .agent import NodeAgent
+    from ..wire.settings import Job, Settings
     from .detached_process import DetachedProcess
+
+    class Owner(Protocol):
+        """The node agent as its mailbox uses it."""
+
+        name: str
+        env: Dict[str, str]
+        settings: Settings
+
+        def heartbeat(self) -> messages.NodeHeartbeat:
+            """The next heartbeat."""
+
+        def answer_about_gpus(self) -> None:
+            """Send whether the node still has the job's GPUs."""
+
+        def collect_evidence(self, number: int) -> None:
+            """Write what this node shows of a stalled trainer."""
+
 
 ANSWER_WAIT = 30.0  # seconds for the controller's answer about leftovers
 
@@ -26,7 +42,7 @@ class Mailbox:
     node: the agent of that node. rest: bytes of messages read along with the script.
     """
 
-    def __init__(self, node: "NodeAgent", rest: bytes) -> None:
+    def __init__(self, node: "Owner", rest: bytes) -> None:
         self.clock = heartbeat.Clock()
         self._node = node
         self._rest = rest

@@ -2,7 +2,7 @@
 
 import os
 
-from . import job_folder
+from .. import paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ OF_THE_SHELL = ("_", "OLDPWD", "PWD", "SHLVL")
 
 
 def env_file(node: "NodeApi") -> "Dict[str, str]":
-    """Variables of `env_file`, without job_folder.MARKS.
+    """Variables of `env_file`, without paths.MARKS.
 
     Records a finding where others can read it, or where it has another form.
     """
@@ -49,7 +49,7 @@ def env_file(node: "NodeApi") -> "Dict[str, str]":
             values[name] = value
         else:  # without the line, which may have a private value
             _finding(node, "%s, line %d" % (path, number), "NAME=VALUE", "correct the line")
-    return {name: value for name, value in values.items() if name not in job_folder.MARKS}
+    return {name: value for name, value in values.items() if name not in paths.MARKS}
 
 
 def node_env(node: "NodeApi") -> "Dict[str, str]":
@@ -60,9 +60,7 @@ def node_env(node: "NodeApi") -> "Dict[str, str]":
     return {
         name: value
         for name, value in after.items()
-        if node.env.get(name) != value
-        and name not in (*OF_THE_SHELL, *job_folder.MARKS)
-        and name.isidentifier()
+        if node.env.get(name) != value and name not in (*OF_THE_SHELL, *paths.MARKS) and name.isidentifier()
     }
 
 

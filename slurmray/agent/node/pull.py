@@ -17,7 +17,7 @@ import time
 
 from .. import background_io, hosts
 from ..fixes import TRANSIENT, UNREACHABLE
-from . import image
+from .image_commands import report_failure, run_with_tmpdir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..hosts import Target
     from .agent_interface import NodeApi
-    from .runtimes.engine import Engine
+    from .runtime_interface import ImageStore
 
 TRIES = 3
 PULLS_PER_SECOND = 4  # started on all nodes together, to spare the registry
@@ -37,7 +37,7 @@ RETRY = re.compile(r"retrying in [^\n]*? Error: ([^\n]*(?:%s))" % UNREACHABLE)
 PROGRESS = re.compile(r"^(?!Trying to pull |time=|Error).", re.MULTILINE)
 
 
-def pull(node: "NodeApi", runtime: "Engine", name: str) -> bool:
+def pull(node: "NodeApi", runtime: "ImageStore", name: str) -> bool:
     """Pull an image, repeatedly after transient errors. Return whether it is there."""
     import random
 
@@ -45,7 +45,7 @@ def pull(node: "NodeApi", runtime: "Engine", name: str) -> bool:
     node.wait(jitter.random() * (len(node.job["nodes"]) - 1) / PULLS_PER_SECOND)
     for attempt in range(1, TRIES + 1):
         watch = Watch(node, "%s pull %s" % (runtime.program, name), registry(name))
-        result = image.run_with_tmpdir(node, runtime.program, ["pull", name], name, watch.is_hopeless)
+        result = run_with_tmpdir(node, runtime.program, ["pull", name], name, watch.is_hopeless)
         if result.code == 0 and not watch.why:  # Podman ends with 0 after SIGTERM
             return True
         is_unreachable = re.search(UNREACHABLE, result.out) and not PROGRESS.search(result.out)
@@ -53,7 +53,7 @@ def pull(node: "NodeApi", runtime: "Engine", name: str) -> bool:
         if attempt == TRIES or watch.why or is_unreachable or not re.search(TRANSIENT, result.out):
             break
         node.wait(attempt * 10 + jitter.random() * 10)
-    image.report_failure(node, runtime.program, "pull", name, result)
+    report_failure(node, runtime.program, "pull", name, result)
     return False
 
 

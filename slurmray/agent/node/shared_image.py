@@ -9,44 +9,49 @@ import os
 import re
 
 from .. import paths
-from . import image, shared_file
+from . import image_commands, shared_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Callable
+
     from .agent_interface import NodeApi
-    from .runtimes.engine import Engine
+    from .runtime_interface import ImageStore
 
 ID = "[0-9a-f]{64}"
 
 
-def ensure(node: "NodeApi", runtime: "Engine") -> None:
-    """Make the image of Ray's container available, by another node's archive or for all. Records findings."""
+def ensure(node: "NodeApi", runtime: "ImageStore", fetch: "Callable[[], bool]") -> None:
+    """Make the image of Ray's container available, by another node's archive or for all. Records findings.
+
+    fetch: builds or pulls it on this node, and returns whether it is there.
+    """
     container, run_dir = node.settings["container"], node.job["run_dir"]
     name = runtime.image if container["build"] else container["image_with_registry"]
     folder = os.path.join(os.path.dirname(run_dir), paths.IMAGES)
     path = os.path.join(run_dir, paths.IMAGE_ID)
     is_fetched = False
 
-    def fetch(part: str) -> bool:
+    def make(part: str) -> bool:
         nonlocal is_fetched
-        is_fetched = image.fetch(node, runtime)
+        is_fetched = fetch()
         if is_fetched:
             with open(part, "w") as file:
                 file.write(_save(node, runtime, folder))
         return is_fetched
 
     what = "%s %s %s" % (runtime.program, "build" if container["build"] else "pull", name)
-    if not shared_file.obtain(node, path, what, fetch) or is_fetched:
+    if not shared_file.obtain(node, path, what, make) or is_fetched:
         return
     with open(path) as file:
         image_id = file.read()
     if re.fullmatch(ID, image_id) and _load(node, runtime, folder, image_id):
         runtime.image = name if runtime.image_id(name) == image_id else image_id
     else:
-        image.fetch(node, runtime)
+        fetch()
 
 
-def _save(node: "NodeApi", runtime: "Engine", folder: str) -> str:
+def _save(node: "NodeApi", runtime: "ImageStore", folder: str) -> str:
     """Save the image, unless its archive is there. Return its id; "" where that is not possible."""
     image_id = runtime.image_id(runtime.image)
     if not image_id:
@@ -59,7 +64,7 @@ def _save(node: "NodeApi", runtime: "Engine", folder: str) -> str:
         part = "%s.%s" % (archive, node.container_name)
         argv = ["save", "--output", part, runtime.image]
         try:
-            result = image.run_with_tmpdir(node, runtime.program, argv, runtime.image)
+            result = image_commands.run_with_tmpdir(node, runtime.program, argv, runtime.image)
             if result.code == 0:
                 os.rename(part, archive)
                 return image_id
@@ -73,11 +78,11 @@ def _save(node: "NodeApi", runtime: "Engine", folder: str) -> str:
     return ""
 
 
-def _load(node: "NodeApi", runtime: "Engine", folder: str, image_id: str) -> bool:
+def _load(node: "NodeApi", runtime: "ImageStore", folder: str, image_id: str) -> bool:
     """Load the image from its archive, unless it is on this node. Return whether it is then.
 
     Its id is a digest of its contents, so an archive of somebody else's brings no other image.
     """
     if not runtime.has_image(image_id):
-        image.load(node, runtime, os.path.join(folder, image_id + ".tar"))
+        image_commands.load(node, runtime, os.path.join(folder, image_id + ".tar"))
     return runtime.has_image(image_id)

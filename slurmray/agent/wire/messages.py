@@ -1,7 +1,7 @@
 """Types of the messages. docs/inside/wire.md has the tables that are printed from this file.
 
-Only type checkers read it: it is not sent to the nodes. What the controller accepts from nodes while a job
-runs is in controller/message_check.py.
+Only type checkers read it: no script has it. What the controller accepts from nodes while a job
+runs is in controller/protocol.py.
 """
 
 TYPE_CHECKING = False  # see settings.py

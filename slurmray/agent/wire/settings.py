@@ -1,4 +1,7 @@
-"""Types of the settings in a script, which slurmray renders as JSON, and of the message `job`."""
+"""Types of the settings in a script, which slurmray renders as JSON, and of the message `job`.
+
+Only type checkers read it: no script has it.
+"""
 
 TYPE_CHECKING = False  # `import typing` costs each process milliseconds, and 3.6 has no TypedDict
 if TYPE_CHECKING:

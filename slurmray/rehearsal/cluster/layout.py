@@ -7,15 +7,11 @@ import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from slurmray.rehearsal.cluster import cgroups, slurm_conf
-from slurmray.rehearsal.images.cache import PATH
 from slurmray.rehearsal.images.suites import slurm_major
-from slurmray.rehearsal.machine import cache_folder, is_root
-
-Runtime = Literal["podman", "docker", "none"]
-RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
+from slurmray.rehearsal.machine import PATH, Runtime, cache_folder, is_root
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,6 @@ from pathlib import Path
 from slurmray import local_commands
 from slurmray.errors import RehearsalError
 
-# Folders of packaged programs. The caller's PATH may lack sbin, or may have wrappers in front.
-PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
-
 # A private mount namespace. Ordinary users also get a user namespace, mapped like that of `podman unshare`:
 # root inside is the user, all other ids are from /etc/subuid and /etc/subgid.
 _PRIVATE = ["unshare", "--mount", "--propagation", "private"]

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from slurmray import local_commands
 from slurmray.errors import RehearsalError
-from slurmray.rehearsal.cluster.layout import Runtime
 from slurmray.rehearsal.images import cache as store
 from slurmray.rehearsal.images import ray_image, stores
-from slurmray.rehearsal.machine import cache_folder
+from slurmray.rehearsal.machine import Runtime, cache_folder
 
 Log = Callable[[str], None]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurmray.rehearsal.images import cache as store
+from slurmray.rehearsal.machine import PATH
 
 _LOAD = Path(__file__).with_name("load.sh")
 
@@ -21,7 +22,7 @@ def load(runtime: str, cache: Path, archive: Path, log: Callable[[str], None]) -
     def build(path: Path) -> None:
         log(f"loading {archive.name} into an image store of {runtime} (once)")
         argv = [*store.isolated("--net"), "sh", str(_LOAD), runtime, str(path), str(archive)]
-        store.call(argv, f"{runtime} could not load {archive.name}", {"PATH": store.PATH})
+        store.call(argv, f"{runtime} could not load {archive.name}", {"PATH": PATH})
 
     stat = archive.stat()
     identity = store.key(str(archive.resolve()), stat.st_size, stat.st_mtime_ns)

@@ -9,6 +9,7 @@ from pathlib import Path
 from slurmray import local_commands
 from slurmray.errors import RehearsalError
 from slurmray.rehearsal.images import cache as store
+from slurmray.rehearsal.machine import PATH
 
 # Packages of a compute node and of slurmctld, without any that a site may lack, for example jq. The agent
 # needs python3, checks.same_commit needs git. Since trixie, Docker's client is a separate package; unlike a
@@ -73,7 +74,7 @@ def hosts_root(cache: Path, suite: str | None, log: Callable[[str], None]) -> Pa
 
 def slurm_major(root: Path) -> int:
     """Return the major version of the Slurm in a root filesystem: 22 for 22.05."""
-    chroot = shutil.which("chroot", path=store.PATH) or "chroot"  # an ordinary user's PATH lacks /usr/sbin
+    chroot = shutil.which("chroot", path=PATH) or "chroot"  # an ordinary user's PATH lacks /usr/sbin
     result = local_commands.run([*store.as_root(), chroot, str(root), "/usr/sbin/slurmctld", "-V"])
     if result.returncode != 0:
         raise RehearsalError(f"slurmctld does not run: {result.stderr.strip()}")

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slurmray import agent
+from slurmray.agent.container import ports as port_places
 from slurmray.agent.container import variables
 from slurmray.agent.container.ray import command as ray_command
-from slurmray.agent.container.ray import ports as port_places
 from slurmray.errors import ExitCode
 from slurmray.plan import Fact
 from slurmray.resources import data_folder

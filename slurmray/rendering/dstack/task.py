@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from slurmray import __version__
-from slurmray.agent.container.ray import ports as port_places
+from slurmray._version import __version__
+from slurmray.agent.container import ports as port_places
 from slurmray.agent.paths import VARIABLE
 from slurmray.errors import Problem, SpecError
 from slurmray.plan import Plan

@@ -16,6 +16,7 @@ from typing import Any
 from slurmray.agent import loader
 from slurmray.agent.node.agent_interface import NodeApi
 from slurmray.agent.node.service_logs import ServiceLogs
+from slurmray.agent.parts import PARTS
 from slurmray.rendering.script import agent_text
 
 from .peer import Peer
@@ -267,6 +268,20 @@ def settings(**changes: Any) -> dict[str, Any]:
     return result
 
 
+def prepare(name: str, run: str | list[str], **fields: Any) -> dict[str, Any]:
+    """A prepare step of the settings. run: argv, or commands for bash."""
+    run = ["bash", "-c", run] if isinstance(run, str) else run
+    return {"name": name, "run": run, "where": "head", "needs_ray": False, "once": False, **fields}
+
+
+def service(name: str, run: str | list[str], **fields: Any) -> dict[str, Any]:
+    """Likewise a service."""
+    own = {"host": False, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail"}
+    ready = {"ready": {"timeout": 600, **fields.pop("ready")}} if "ready" in fields else {}
+    step = prepare(name, run, **{"where": "all", **own, **fields, **ready})
+    return {field: value for field, value in step.items() if field != "once"}
+
+
 def job(**changes: Any) -> dict[str, Any]:
     """Return JOB with changes, and an id that no other test process uses."""
     return {**json.loads(json.dumps(JOB)), "id": str(os.getpid()), **changes}
@@ -295,7 +310,7 @@ def quick(script: str) -> str:
 def write_agent(folder: Path, agent: str | None = None) -> str:
     """Write the agent's program like a node agent; return its path. agent: a changed one."""
     path = str(folder / "agent")
-    loader.write_program(path, agent or agent_text())
+    loader.write_program(path, agent or agent_text(PARTS))
     return path
 
 
@@ -329,7 +344,7 @@ class Node:
         # The machine of the tests may have no other address.
         address = "ContainerProcess.choose_address = lambda self, family: '127.0.0.1'\n"
         write_agent(
-            folder, agent_text().replace("\nmain = run_container", f"\n{address}main = run_container")
+            folder, agent_text(PARTS).replace("\nmain = run_container", f"\n{address}main = run_container")
         )
         for stream in ("out", "err"):
             os.mkfifo(folder / stream)
@@ -443,6 +458,12 @@ class Cluster:
                 **{**NO_VARIABLES, **(variables or {}).get(name, {})},
             )
         self.send("start_ray", peers=list(peers))
+
+    def exit_code(self, spec: dict[str, Any], this_job: dict[str, Any] | None = None, **options: Any) -> int:
+        """Start a job as `start` does; return its trainer's exit code."""
+        self.start(spec, this_job, **options)
+        code: int = self.run_until("exit")["code"]
+        return code
 
     def send(self, kind: str, **fields: Any) -> None:
         for node in self.nodes:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr
 from typing import Any, cast
 
-from slurmray.agent.controller.decisions import Actions, Controller
+from slurmray.agent.controller.actions import Actions
+from slurmray.agent.controller.decisions import Controller
 from slurmray.agent.controller.outcome import Outcome, outcome_of
 from slurmray.agent.controller.state import Requests
-from slurmray.agent.job_log import LINES, JobLog
+from slurmray.agent.job_log import JobLog
 from slurmray.events import EVENTS
 
+from . import containers
 from .wire_types import TO_CONTROLLER, TO_NODES, checked
 
 FOLDER = "/tmp/ray-9-0-abcdef"
@@ -29,9 +31,7 @@ class RecordedLog(JobLog):
     def event(self, name: str, **fields: Any) -> None:
         assert fields.keys() == EVENTS[name][1].keys(), name  # documented in docs/reference/events.md
         self.events.append((name, fields))
-        line = LINES[name].format(**fields)
-        if line:
-            self.write(line)
+        super().event(name, **fields)
 
     def write(self, text: str) -> None:
         self.lines.append(text)
@@ -50,27 +50,26 @@ class Cluster(Actions):
     def __init__(self, nodes: int = 3, head: str = "node1", spares: int = 0, **settings: Any) -> None:
         self.nodes = [head, *(f"node{number}" for number in range(2, nodes + spares + 1))]
         self.settings: Any = {
-            "render_again": "slurmray render",
-            "only_checks": False,
-            "setup": "",
-            "on_node_loss": "fail",
-            "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
-            "requeue": {"max": 0, "exit_code": 0},
-            "stop": {"lead": 60, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
-            "timeouts": {"ready": 600, "heartbeat": 25},
-            "watch": {"interval": 30, "stall": 0, "action": "report", "progress": ""},
-            "checks": {"paths": [], "same_commit": "", "bf16": False, "burn_in": 0},
-            "prepare": [],
-            "services": [],
-            "ray": {"nodes": nodes},
-            "container": {"runtimes": ["podman"], "command": "", "image": "a/b:1", "step_args": []},
-            "groups": [{"name": "", "nodes": nodes, "spares": spares}],
+            **containers.settings(
+                render_again="slurmray render",
+                stop={"lead": 60},
+                timeouts={"ready": 600},
+                watch={"interval": 30},
+                container={"runtimes": ["podman"], "image": "a/b:1"},
+                ray={"nodes": nodes},
+                groups=[{"name": "", "nodes": nodes, "spares": spares, "gpus_per_node": 8}],
+            ),
             **settings,
         }
-        self.job: Any = {"nodes": self.nodes[:nodes], "spares": self.nodes[nodes:], "grace": 10, "chances": 0}
-        self.job["spares_of_groups"] = [spares]
-        self.job.update(batch_host=head, id="9", attempt=0, restart=0, name_for_commands="9", run_dir="/r")
-        self.job["stalls"] = 0
+        self.job: Any = containers.job(
+            id="9",
+            name_for_commands="9",
+            nodes=self.nodes[:nodes],
+            spares=self.nodes[nodes:],
+            spares_of_groups=[spares],
+            batch_host=head,
+            run_dir="/r",
+        )
         self.log = RecordedLog()
         self.controller = Controller(
             cast(Any, self.settings), cast(Any, self.job), self.log, self, Requests()
@@ -94,7 +93,7 @@ class Cluster(Actions):
 
     def find_answers(self, addresses: dict[str, list[str]]) -> None:
         for host in self.answering & {*addresses} or self.answering & {"slurmctld"}:
-            self.controller.on_answer(host, self.now)
+            self.controller.losses.on_answer(host, self.now)
 
     def start_services(self, folder: str) -> None:
         assert folder == FOLDER
@@ -130,7 +129,7 @@ class Cluster(Actions):
             if self.now % 5 == 0:
                 self.receive_from_all("heartbeat", doing="")
             self.controller.tick(self.now)
-            if self.controller.is_over(self.now):
+            if self.controller.may_end(self.now):
                 return
             yield
 
@@ -138,7 +137,7 @@ class Cluster(Actions):
         """Let time pass; return whether the job is over."""
         for _ in self.passes(seconds):
             pass
-        return self.controller.is_over(self.now)
+        return self.controller.may_end(self.now)
 
     def check(self) -> None:
         """Start all nodes; they pass their checks."""
@@ -149,10 +148,11 @@ class Cluster(Actions):
     def train(self) -> None:
         """Start all nodes, Ray and the trainer."""
         self.check()
-        self.receive("node1", "versions", text="Ray 2.60.0, Python 3.11.2")
-        self.receive("node1", "join", address="10.0.0.1:6379")
-        self.receive("node1", "ready")
-        self.receive("node1", "trainer", command="python3 train.py")
+        head = self.nodes[0]
+        self.receive(head, "versions", text="Ray 2.60.0, Python 3.11.2")
+        self.receive(head, "join", address="10.0.0.1:6379")
+        self.receive(head, "ready")
+        self.receive(head, "trainer", command="python3 train.py")
         self.controller.tick(self.now)
 
     def end(self) -> Outcome:
@@ -160,7 +160,7 @@ class Cluster(Actions):
         self.controller.begin_end()
         with redirect_stderr(io.StringIO()):
             self.receive_from_all("gone")
-        self.controller.on_step_over(self.nodes, self.now)
+        self.controller.losses.on_step_over(self.nodes, self.now)
         return self.outcome(0)
 
     def outcome(self, srun_code: int) -> Outcome:

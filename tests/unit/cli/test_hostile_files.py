@@ -131,11 +131,9 @@ def test_no_damage_ends_a_command_with_a_traceback(
     assert "all is well" in main(["status"], capfd)[1]
 
 
-def test_events_of_older_and_later_versions_stay() -> None:
-    old = {"event": "start", "time": 1, "nodes": ["a"], "nodes_text": "1 node", "head": "a", "run_dir": "/r"}
-    text = "\n".join(
-        map(json.dumps, ({**old, "job": "7", "attempt": 0}, {"event": "new", "time": 2, "x": [1]}))
-    )
+def test_events_of_later_versions_stay() -> None:
+    start = {**json.loads(event_line("start")), "new": 1}
+    text = "\n".join(map(json.dumps, (start, {"event": "new", "time": 2, "x": [1]})))
     assert [event["event"] for event in parse_events(text)] == ["start", "new"]
     assert parse_events(json.dumps({"event": "new", "time": 2, "x": "x" * (4 << 20)})) == []
 

@@ -18,7 +18,7 @@ from mcp.types import CallToolResult
 from slurmray import history
 from slurmray.cli import mcp_server
 from slurmray.cli.terminal import bounded
-from tests.mcp_client import RawClient, fields, with_client, with_server
+from tests.mcp_client import RawClient, call, fields, with_client, with_server
 from tests.processes import is_running
 
 from ..test_events import event_line
@@ -174,15 +174,11 @@ def test_a_tool_returns_what_its_command_prints(
     before = everything_in(Path())
     printed = json.loads(main([*argv, "--json"], capsys)[1])
     expected = printed if isinstance(printed, dict) else {"result": printed}
-
-    async def body(client: Client) -> None:
-        result = await client.call_tool(tool, arguments)
-        found = fields(result)
-        assert json.loads(text_of(result)) == found
-        assert ("note" in found) == (tool in MARKED)
-        assert {key: found[key] for key in expected} == (expected if tool == "init" else bounded(expected))
-
-    with_server(body)
+    result = call(tool, arguments)
+    found = fields(result)
+    assert json.loads(text_of(result)) == found
+    assert ("note" in found) == (tool in MARKED)
+    assert {key: found[key] for key in expected} == (expected if tool == "init" else bounded(expected))
     assert everything_in(Path()) == before
 
 
@@ -195,43 +191,35 @@ def test_doctor_returns_rows_of_a_cluster_on_which_jobs_cannot_run(
         stand_in(folder, name, "true")
     code, out, _ = main(["doctor", "--json"], capsys)
     assert code == 64
-
-    async def body(client: Client) -> None:
-        assert fields(await client.call_tool("doctor", {}))["result"] == json.loads(out)
-
-    with_server(body)
+    assert fields(call("doctor", {}))["result"] == json.loads(out)
 
 
 def test_check_and_render(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = folder / "other"
     other.mkdir()
     (other / "job.yaml").write_text(JOB)
-
-    async def body(client: Client) -> None:
-        for spec in ({"path": "job.yaml"}, {"text": "include: job.yaml\nslurm: {nodes: 4}\n"}):
-            checked = fields(await client.call_tool("check", {**spec, "folder": "other"}))
-            assert (checked["is_valid"], checked["name"], checked["mistakes"]) == (True, "small", [])
-            assert checked["summary"].startswith("2 nodes" if "path" in spec else "4 nodes")
-        wrong = "nam: x\nservices:\n  - {name: a, run: b, ready: {timeout: soon}}\n"
-        checked = fields(await client.call_tool("check", {"text": wrong}))
-        assert not checked["is_valid"]
-        places = [(each["file"], each["line"], each["path"]) for each in checked["mistakes"]]
-        assert ("stdin", 1, ["nam"]) in places
-        assert ("stdin", 3, ["services", 0, "ready", "timeout"]) in places
-        assert "did you mean name?" in checked["mistakes"][0]["message"]
-        written = fields(await client.call_tool("render", {"path": "job.yaml", "folder": str(other)}))
-        assert written["path"] == str(other / "generated.sh")
-        # Edited, it is not overwritten.
-        script = (other / "generated.sh").read_text()
-        (other / "generated.sh").write_text(f"{script}# edited\n")
-        result = await client.call_tool("render", {"path": "job.yaml", "folder": "other"})
-        assert "edited" in failure(result)
-        (other / "generated.sh").write_text(script)
-        below = {"path": "../job.yaml", "folder": "other/below", "output": "-o.sh"}
-        (other / "below").mkdir()
-        assert fields(await client.call_tool("render", below))["path"] == str(other / "below/-o.sh")
-
-    with_server(body)
+    for spec in ({"path": "job.yaml"}, {"text": "include: job.yaml\nslurm: {nodes: 4}\n"}):
+        checked = fields(call("check", {**spec, "folder": "other"}))
+        assert (checked["is_valid"], checked["name"], checked["mistakes"]) == (True, "small", [])
+        assert checked["summary"].startswith("2 nodes" if "path" in spec else "4 nodes")
+    wrong = "nam: x\nservices:\n  - {name: a, run: b, ready: {timeout: soon}}\n"
+    checked = fields(call("check", {"text": wrong}))
+    assert not checked["is_valid"]
+    places = [(each["file"], each["line"], each["path"]) for each in checked["mistakes"]]
+    assert ("stdin", 1, ["nam"]) in places
+    assert ("stdin", 3, ["services", 0, "ready", "timeout"]) in places
+    assert "did you mean name?" in checked["mistakes"][0]["message"]
+    written = fields(call("render", {"path": "job.yaml", "folder": str(other)}))
+    assert written["path"] == str(other / "generated.sh")
+    # Edited, it is not overwritten.
+    script = (other / "generated.sh").read_text()
+    (other / "generated.sh").write_text(f"{script}# edited\n")
+    result = call("render", {"path": "job.yaml", "folder": "other"})
+    assert "edited" in failure(result)
+    (other / "generated.sh").write_text(script)
+    below = {"path": "../job.yaml", "folder": "other/below", "output": "-o.sh"}
+    (other / "below").mkdir()
+    assert fields(call("render", below))["path"] == str(other / "below/-o.sh")
     script = (other / "generated.sh").read_text()
     os.chdir(other)
     assert main(["render", "job.yaml", "-o", "-"], capsys)[1] == script
@@ -240,54 +228,46 @@ def test_check_and_render(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_launcher_becomes_a_job_spec(folder: Path) -> None:
     launcher = "#!/bin/bash\n#SBATCH --nodes=3\nsrun ray start --head\npython train.py\n"
     before = everything_in(folder)
-
-    async def body(client: Client) -> None:
-        texts = fields(await client.call_tool("init", {"launcher": launcher}))["files"]
-        assert list(texts) == ["job.yaml"]
-        assert "nodes: 3" in texts["job.yaml"]
-        examples = fields(await client.call_tool("init", {}))["examples"]
-        for name in examples:
-            assert fields(await client.call_tool("init", {"example": name}))["files"]["job.yaml"]
-
-    with_server(body)
+    texts = fields(call("init", {"launcher": launcher}))["files"]
+    assert list(texts) == ["job.yaml"]
+    assert "nodes: 3" in texts["job.yaml"]
+    examples = fields(call("init", {}))["examples"]
+    for name in examples:
+        assert fields(call("init", {"example": name}))["files"]["job.yaml"]
     assert everything_in(folder) == before
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_call_that_fails() -> None:
     Path("job.yaml").write_text(JOB)
-
-    async def body(client: Client) -> None:
-        for name, arguments, text in (
-            ("check", {}, "either as text, or as path"),
-            ("check", {"text": JOB, "path": "job.yaml"}, "either as text, or as path"),
-            ("check", {"path": "job.yaml", "folder": "none"}, "none: is no folder that you may use"),
-            ("check", {"text": "env: {NOT_SET: null}"}, "env.NOT_SET is not set in your environment"),
-            ("render", {"text": "nam: x"}, "stdin:1:1: nam: unknown field"),
-            ("rehearse", {"path": "none.yaml"}, "none.yaml: no such file"),
-            ("submit", {"text": "slurm: {array: 1-2}"}, "slurm.array makes several jobs"),
-            ("submit", {"text": "env: {NOT_SET: null}"}, "env.NOT_SET is not set in your environment"),
-            ("status", {}, "no job was submitted"),
-            ("report", {}, "no job was submitted"),
-            ("cancel", {"id": 42}, "job 42 is bob's, not yours"),
-            ("logs", {"id": 42}, "job 42 is bob's, not yours"),
-            ("logs", {"id": 41, "lines": 1001}, "lines: Input should be less than or equal to 1000"),
-            ("init", {"example": "none"}, "no example 'none'; use one of "),
-            ("init", {"example": "verl", "launcher": "ray"}, "leave one of them out"),
-            ("explain", {"text": "nonsense"}, "is not an exit code"),
-            ("cancel", {}, "id: Field required\ncancel has the arguments id"),
-        ):
-            result = await client.call_tool(name, arguments)
-            expected = {"rehearse": "lines"}.get(name, "message")
-            if name != "rehearse":
-                assert text in failure(result), (name, arguments)
-            else:
-                assert result.is_error
-                assert text in "\n".join((result.structured_content or {})[expected])
-        assert not Path("submitted").exists()
-        assert not Path("cancelled").exists()
-
-    with_server(body)
+    for name, arguments, text in (
+        ("check", {}, "either as text, or as path"),
+        ("check", {"text": JOB, "path": "job.yaml"}, "either as text, or as path"),
+        ("check", {"path": "job.yaml", "folder": "none"}, "none: is no folder that you may use"),
+        ("check", {"text": "env: {NOT_SET: null}"}, "env.NOT_SET is not set in your environment"),
+        ("render", {"text": "nam: x"}, "stdin:1:1: nam: unknown field"),
+        ("rehearse", {"path": "none.yaml"}, "none.yaml: no such file"),
+        ("submit", {"text": "slurm: {array: 1-2}"}, "slurm.array makes several jobs"),
+        ("submit", {"text": "env: {NOT_SET: null}"}, "env.NOT_SET is not set in your environment"),
+        ("status", {}, "no job was submitted"),
+        ("report", {}, "no job was submitted"),
+        ("cancel", {"id": 42}, "job 42 is bob's, not yours"),
+        ("logs", {"id": 42}, "job 42 is bob's, not yours"),
+        ("logs", {"id": 41, "lines": 1001}, "lines: Input should be less than or equal to 1000"),
+        ("init", {"example": "none"}, "no example 'none'; use one of "),
+        ("init", {"example": "verl", "launcher": "ray"}, "leave one of them out"),
+        ("explain", {"text": "nonsense"}, "is not an exit code"),
+        ("cancel", {}, "id: Field required\ncancel has the arguments id"),
+    ):
+        result = call(name, arguments)
+        expected = {"rehearse": "lines"}.get(name, "message")
+        if name != "rehearse":
+            assert text in failure(result), (name, arguments)
+        else:
+            assert result.is_error
+            assert text in "\n".join((result.structured_content or {})[expected])
+    assert not Path("submitted").exists()
+    assert not Path("cancelled").exists()
 
 
 @pytest.mark.usefixtures("folder")
@@ -297,13 +277,9 @@ def test_an_unknown_argument_is_an_error(name: str) -> None:
     known |= {"id": "41"} if name == "cancel" else {}
     Path("job.yaml").write_text(JOB)
     before = everything_in(Path())
-
-    async def body(client: Client) -> None:
-        message = failure(await client.call_tool(name, {**known, "file": "x"}))
-        assert message.startswith("file: Extra inputs are not permitted\n")
-        assert f"{name} has the arguments " in message
-
-    with_server(body)
+    message = failure(call(name, {**known, "file": "x"}))
+    assert message.startswith("file: Extra inputs are not permitted\n")
+    assert f"{name} has the arguments " in message
     assert everything_in(Path()) == before
 
 
@@ -318,22 +294,14 @@ def test_an_unknown_argument_is_an_error(name: str) -> None:
 )
 def test_submit_takes_one_job_and_does_not_wait(folder: Path, text: str, expected: str) -> None:
     (folder / "all.yaml").write_text("sweep: {seed: [1, 2, 3]}\n")
-
-    async def body(client: Client) -> None:
-        assert failure(await client.call_tool("submit", {"text": text})).startswith(expected)
-
-    with_server(body)
+    assert failure(call("submit", {"text": text})).startswith(expected)
     assert not (folder / "submitted").exists()
     assert history.runs() == []
 
 
 def test_a_variable_of_the_server_makes_no_sbatch_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SBATCH_WAIT", "1")
-
-    async def body(client: Client) -> None:
-        assert fields(await client.call_tool("submit", {"text": JOB}))["id"] == 43
-
-    with_server(body)
+    assert fields(call("submit", {"text": JOB}))["id"] == 43
     assert (folder / "submitted").read_text() == f"{folder}  --parsable "
 
 
@@ -372,38 +340,30 @@ def test_files_are_written_only_below_the_folder_and_over_no_others(elsewhere: P
     (elsewhere / "here/back").symlink_to(elsewhere / "here/below")
     before = everything_in(elsewhere)
     home = str(elsewhere / "home")
-
-    async def body(client: Client) -> None:
-        for output in (*OUTPUTS, "sealed.sh"):
-            name = output.replace("{home}", home).replace("{{", "{").replace("}}", "}")
-            failure(await client.call_tool("render", {"text": JOB, "output": name}))
-            assert everything_in(elsewhere) == before, name
-        for tool in ("render", "submit", "report", "rehearse"):
-            spec = {"id": 41} if tool == "report" else {"text": JOB}
-            for folder in (".hidden", f"{home}/.config", "none\0"):
-                failure(await client.call_tool(tool, {**spec, "folder": folder}))
-                assert everything_in(elsewhere) == before, (tool, folder)
-        # A link that stays in the folder is none of these.
-        written = fields(await client.call_tool("render", {"text": JOB, "output": "back/x.sh"}))
-        assert written["path"] == str(elsewhere / "here/below/x.sh")
-
-    with_server(body)
+    for output in (*OUTPUTS, "sealed.sh"):
+        name = output.replace("{home}", home).replace("{{", "{").replace("}}", "}")
+        failure(call("render", {"text": JOB, "output": name}))
+        assert everything_in(elsewhere) == before, name
+    for tool in ("render", "submit", "report", "rehearse"):
+        spec = {"id": 41} if tool == "report" else {"text": JOB}
+        for folder in (".hidden", f"{home}/.config", "none\0"):
+            failure(call(tool, {**spec, "folder": folder}))
+            assert everything_in(elsewhere) == before, (tool, folder)
+    # A link that stays in the folder is none of these.
+    written = fields(call("render", {"text": JOB, "output": "back/x.sh"}))
+    assert written["path"] == str(elsewhere / "here/below/x.sh")
 
 
 @pytest.mark.attack("a path that a client of slurmray mcp names", inputs=2)
 def test_a_page_is_not_written_through_a_link(job_41: Path, folder: Path, tmp_path: Path) -> None:
     del job_41
     (folder / "other").mkdir()
-
-    async def body(client: Client) -> None:
-        page = fields(await client.call_tool("report", {"id": 41}))["path"]
-        text = Path(page).read_bytes()
-        (folder / "other/slurmray-41.html").symlink_to(page)
-        assert "is not below" in failure(await client.call_tool("report", {"id": 41, "folder": "other"}))
-        assert "is not below" in failure(await client.call_tool("report", {"folder": "other"}))
-        assert Path(page).read_bytes() == text
-
-    with_server(body)
+    page = fields(call("report", {"id": 41}))["path"]
+    text = Path(page).read_bytes()
+    (folder / "other/slurmray-41.html").symlink_to(page)
+    assert "is not below" in failure(call("report", {"id": 41, "folder": "other"}))
+    assert "is not below" in failure(call("report", {"folder": "other"}))
+    assert Path(page).read_bytes() == text
     assert (tmp_path / "other/slurmray-41.html").is_symlink()
 
 
@@ -412,14 +372,10 @@ def test_a_server_that_was_started_in_a_hidden_folder(
 ) -> None:
     (tmp_path / ".worktrees/one/below").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / ".worktrees/one")
-
-    async def body(client: Client) -> None:
-        for folder in ("", "below", str(tmp_path / ".worktrees/one/below")):
-            fields(await client.call_tool("render", {"text": JOB, "folder": folder}))
-        (tmp_path / ".worktrees/two").mkdir()
-        failure(await client.call_tool("render", {"text": JOB, "folder": "../two"}))
-
-    with_server(body)
+    for folder in ("", "below", str(tmp_path / ".worktrees/one/below")):
+        fields(call("render", {"text": JOB, "folder": folder}))
+    (tmp_path / ".worktrees/two").mkdir()
+    failure(call("render", {"text": JOB, "folder": "../two"}))
 
 
 @pytest.mark.attack("a file without an end for slurmray mcp", inputs=10)
@@ -428,19 +384,15 @@ def test_only_regular_files_are_read(folder: Path) -> None:
     (folder / "link.yaml").symlink_to("fifo.yaml")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(folder / "socket.yaml"))
-
-        async def body(client: Client) -> None:
-            for tool in ("check", "submit"):
-                for name in ("fifo.yaml", "link.yaml", "socket.yaml", "/dev/zero"):
-                    message = failure(await client.call_tool(tool, {"path": name}))
-                    assert message == f"{name}: is no regular file"
-            for text in ("include: fifo.yaml", "template: fifo.yaml"):
-                answer = text_of(await client.call_tool("check", {"text": text}))
-                assert "fifo.yaml" in answer
-                assert "no answer within" not in answer
-            assert fields(await client.call_tool("check", {"text": JOB}))["is_valid"]
-
-        with_server(body)
+        for tool in ("check", "submit"):
+            for name in ("fifo.yaml", "link.yaml", "socket.yaml", "/dev/zero"):
+                message = failure(call(tool, {"path": name}))
+                assert message == f"{name}: is no regular file"
+        for text in ("include: fifo.yaml", "template: fifo.yaml"):
+            answer = text_of(call("check", {"text": text}))
+            assert "fifo.yaml" in answer
+            assert "no answer within" not in answer
+        assert fields(call("check", {"text": JOB}))["is_valid"]
     assert not (folder / "submitted").exists()
 
 
@@ -451,34 +403,28 @@ def test_no_code_in_a_folder_is_imported(folder: Path) -> None:
     for name in ("click.py", "sitecustomize.py", "slurmray/__init__.py"):
         (other / name).write_text(f"open({str(folder / 'imported')!r}, 'w')\n")
 
-    async def body(client: Client) -> None:
-        assert fields(await client.call_tool("check", {"text": JOB, "folder": "other"}))["is_valid"]
-
-    with_server(body)
+    assert fields(call("check", {"text": JOB, "folder": "other"}))["is_valid"]
     assert not (folder / "imported").exists()
 
 
 @pytest.mark.attack("an argument of slurmray mcp that looks like an option", inputs=6)
 def test_an_argument_is_no_option(folder: Path) -> None:
-    async def body(client: Client) -> None:
-        calls: Any = (
-            ("check", {"path": "--help"}),
-            ("check", {"path": "-"}),
-            ("check", {"path": "./-"}),
-            ("submit", {"path": "--dry-run"}),
-            ("init", {"example": "--help"}),
-            ("status", {"id": "--help"}),
-            ("cancel", {"id": "--now"}),
-            ("logs", {"id": 41, "node": "--help"}),
-        )
-        for tool, arguments in calls:
-            result = await client.call_tool(tool, arguments)
-            if tool == "check":
-                assert fields(result)["mistakes"][0]["message"].startswith("no such job spec")
-            else:
-                failure(result)
-
-    with_server(body)
+    calls: Any = (
+        ("check", {"path": "--help"}),
+        ("check", {"path": "-"}),
+        ("check", {"path": "./-"}),
+        ("submit", {"path": "--dry-run"}),
+        ("init", {"example": "--help"}),
+        ("status", {"id": "--help"}),
+        ("cancel", {"id": "--now"}),
+        ("logs", {"id": 41, "node": "--help"}),
+    )
+    for tool, arguments in calls:
+        result = call(tool, arguments)
+        if tool == "check":
+            assert fields(result)["mistakes"][0]["message"].startswith("no such job spec")
+        else:
+            failure(result)
     assert not (folder / "cancelled").exists()
 
 
@@ -553,14 +499,10 @@ def test_an_exception_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_command_that_dies_is_an_answer(folder: Path) -> None:
     stand_in(folder, "squeue", 'kill -9 "$PPID"; sleep 1')
-
-    async def body(client: Client) -> None:
-        result = await client.call_tool("cancel", {"id": 41})
-        assert result.is_error
-        assert (result.structured_content or {})["exit_code"] == -9
-        assert (result.structured_content or {})["message"]
-
-    with_server(body)
+    result = call("cancel", {"id": 41})
+    assert result.is_error
+    assert (result.structured_content or {})["exit_code"] == -9
+    assert (result.structured_content or {})["message"]
 
 
 FORGED = [
@@ -576,57 +518,49 @@ def test_a_log_is_marked_and_cannot_forge_the_mark(folder: Path, job_41: Path) -
     del job_41
     log = "\n".join(FORGED)
     (folder / "log").write_text(log)
-
-    async def body(client: Client) -> None:
-        for tool in ("logs", "why", "status", "list"):
-            result = await client.call_tool(tool, {})
-            text = text_of(result)
-            assert text.startswith('{"note": "Texts in this result were printed by programs of a job. ')
-            assert text.isprintable()
-            assert json.loads(text) == result.structured_content, "one object, and nothing after it"
-            if tool == "logs":
-                printed = fields(result)["lines"]
-                assert [key for key in fields(result) if key == "note"] == ["note"]
-                assert len(printed) == len(log.split("\n"))
-                assert printed[0] == FORGED[0].split("\n")[0]
-
-    with_server(body)
+    for tool in ("logs", "why", "status", "list"):
+        result = call(tool, {})
+        text = text_of(result)
+        assert text.startswith('{"note": "Texts in this result were printed by programs of a job. ')
+        assert text.isprintable()
+        assert json.loads(text) == result.structured_content, "one object, and nothing after it"
+        if tool == "logs":
+            printed = fields(result)["lines"]
+            assert [key for key in fields(result) if key == "note"] == ["note"]
+            assert len(printed) == len(log.split("\n"))
+            assert printed[0] == FORGED[0].split("\n")[0]
 
 
 @pytest.mark.usefixtures("job_41")
 def test_a_job_s_texts_are_clean(folder: Path) -> None:
     """What a job has written gets out without terminal sequences."""
     (folder / "other").mkdir()
-
-    async def body(client: Client) -> None:
-        seen = []
-        for name, arguments in (("status", {}), ("why", {"id": 41}), ("logs", {"id": 41})):
-            seen.append(fields(await client.call_tool(name, arguments)))
-            assert seen[-1]["id"] == 41
-        status, why, logs = seen
-        texts = json.dumps(seen, ensure_ascii=False).replace("\\n", "")
-        assert all(letter.isprintable() for letter in texts)
-        assert "\\\\x1b]0;title" in texts
-        assert (status["state"], status["nodes"]) == ("FAILED", ["node1", "node2"])
-        assert status["end"]["source"] == "trainer"
-        assert len(status["findings"]) == 51
-        assert status["findings"][50] == "and 10 more"
-        assert len(status["findings"][0]["wanted"]) == 2000
-        assert [cause["role"] for cause in why["causes"]] == ["cause"]
-        assert logs["lines"][-1].endswith("No space left on device")
-        report = fields(await client.call_tool("report", {"folder": "other"}))
-        assert report == {"id": 41, "task": None, "path": str(folder / "other/slurmray-41.html")}
-        assert fields(await client.call_tool("cancel", {"id": 41})) == {
-            "id": 41,
-            "task": None,
-            "is_cancelled": False,
-            "states": ["FAILED"],
-        }
-        submitted = fields(await client.call_tool("submit", {"text": JOB, "folder": "other"}))
-        assert (submitted["id"], submitted["name"], submitted["cluster"]) == (43, "small", None)
-        assert submitted["messages"][-1] == r"job 43: \x1b[2Jhello"
-
-    with_server(body)
+    seen = []
+    for name, arguments in (("status", {}), ("why", {"id": 41}), ("logs", {"id": 41})):
+        seen.append(fields(call(name, arguments)))
+        assert seen[-1]["id"] == 41
+    status, why, logs = seen
+    texts = json.dumps(seen, ensure_ascii=False).replace("\\n", "")
+    assert all(letter.isprintable() for letter in texts)
+    assert "\\\\x1b]0;title" in texts
+    assert (status["state"], status["nodes"]) == ("FAILED", ["node1", "node2"])
+    assert status["end"]["source"] == "trainer"
+    assert len(status["findings"]) == 51
+    assert status["findings"][50] == "and 10 more"
+    assert len(status["findings"][0]["wanted"]) == 2000
+    assert [cause["role"] for cause in why["causes"]] == ["cause"]
+    assert logs["lines"][-1].endswith("No space left on device")
+    report = fields(call("report", {"folder": "other"}))
+    assert report == {"id": 41, "task": None, "path": str(folder / "other/slurmray-41.html")}
+    assert fields(call("cancel", {"id": 41})) == {
+        "id": 41,
+        "task": None,
+        "is_cancelled": False,
+        "states": ["FAILED"],
+    }
+    submitted = fields(call("submit", {"text": JOB, "folder": "other"}))
+    assert (submitted["id"], submitted["name"], submitted["cluster"]) == (43, "small", None)
+    assert submitted["messages"][-1] == r"job 43: \x1b[2Jhello"
     assert (folder / "other/slurmray-41.html").stat().st_size > 1000
     assert not (folder / "cancelled").exists()
     assert (folder / "submitted").read_text() == f"{folder}/other  --parsable "
@@ -642,15 +576,12 @@ def test_a_rehearsal_that_cannot_run() -> None:
         del progress, total
         reported.append(message or "")
 
-    async def body(client: Client) -> None:
-        spec = "container: {runtime: apptainer}\n"
-        result = await client.call_tool("rehearse", {"text": spec}, progress_callback=on_progress)
-        done = result.structured_content or {}
-        assert (result.is_error, done["exit_code"]) == (True, 73)
-        assert "have no apptainer" in done["lines"][-1]
-        assert reported[-1] == done["lines"][-1]
-
-    with_server(body)
+    spec = "container: {runtime: apptainer}\n"
+    result = call("rehearse", {"text": spec}, progress_callback=on_progress)
+    done = result.structured_content or {}
+    assert (result.is_error, done["exit_code"]) == (True, 73)
+    assert "have no apptainer" in done["lines"][-1]
+    assert reported[-1] == done["lines"][-1]
 
 
 def test_stdout_has_only_the_protocol(folder: Path) -> None:

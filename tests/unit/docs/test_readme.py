@@ -163,7 +163,7 @@ def test_lines_of_the_log(page: str) -> None:
     text = (ROOT / page).read_text()
     (log,) = re.findall(r"^(?:    <desc>|```text\n)(\[slurmray .*?)(?:</desc>|\n```)$", text, re.M | re.S)
     shown = re.findall(r"^\[slurmray +[0-9]+\.[0-9] s\] (.+)$", log, re.MULTILINE)
-    kinds = [re.escape(line) for name, line in job_log.LINES.items() if line and name != "end"]
+    kinds = [re.escape(line) for name, line in job_log.LINES.items() if name != "end"]
     phases = re.findall(r"\w+", EVENTS["phase"][1]["phase"][1])
     kinds = [kind.replace(r"\{phase\}", f"({'|'.join(phases)})") for kind in kinds]
     kinds = [re.sub(r"\\\{\w+\\\}", ".+", kind) for kind in kinds]

@@ -35,7 +35,7 @@ def install(folder: Path, *programs: str) -> None:
         (folder / program).touch(0o755)
 
 
-def error(runtime: str, *, own_slurm: bool = False, builds: bool = False) -> str:
+def error(runtime: machine.Runtime, *, own_slurm: bool = False, builds: bool = False) -> str:
     with pytest.raises(RehearsalError) as caught:
         machine.require(runtime, own_slurm=own_slurm, builds=builds)
     assert caught.value.exit_code == ExitCode.REHEARSAL

@@ -18,7 +18,7 @@ def bash(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def frozen_agent() -> Iterator[None]:
     """Reads the agent's files only once: somebody may edit them during the tests."""
-    text = script.agent_text()
+    files = script.agent_files()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(script, "agent_text", lambda: text)
+        patch.setattr(script, "agent_files", lambda: files)
         yield

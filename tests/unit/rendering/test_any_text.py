@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from slurmray.agent import script_parts
+from slurmray.agent import parts, script_parts
 from slurmray.agent.script_parts import read_agent, read_story
 from slurmray.rendering import script as rendered
 from slurmray.rendering.job_settings import make_settings
@@ -67,7 +67,7 @@ def test_agent_reads_all_values_of_the_job_spec(fields: dict[str, Any], command:
     assert settings["render_again"] == command
     assert (read_story(text), read_agent(text)) == (
         read_story(hello()),
-        rendered.agent_text().removesuffix("\n"),
+        rendered.agent_text(parts.needed_parts(settings)).removesuffix("\n"),
     )
     assert "\r" not in text, "sbatch refuses it"
 
@@ -135,7 +135,7 @@ def test_any_option_reaches_the_runtime(
 
 def read_setup(bash: str, folder: Path, setup: str, locale: str) -> str:
     """Return the setup that the story reads from the settings, on a host without Python."""
-    text = assemble([], format_json({"version": "1", "setup": setup, "preflight": "fail"}), ["none"])
+    text = assemble([], format_json({"version": "1", "setup": setup, "preflight": "fail"}), ["none"], [])
     file = folder / "script.sh"
     file.write_text(text.partition("\n# ---- 3. agent")[0] + "\n")
     env = {"LC_ALL": locale, "PATH": os.environ["PATH"], "HOME": "/", "SHELL": "/bin/sh"}

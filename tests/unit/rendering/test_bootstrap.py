@@ -17,6 +17,7 @@ import pytest
 from slurmray.agent import loader
 from slurmray.agent import script_parts as parts
 from slurmray.agent.controller.step import CONTROLLER_ONLY
+from slurmray.agent.parts import PARTS
 from slurmray.rendering.pretty_json import format_json
 from slurmray.rendering.script import agent_text, assemble
 
@@ -80,7 +81,7 @@ every_python = pytest.mark.parametrize("version", VERSIONS)
 def small_script(folder: Path, setup: str = "") -> Path:
     """A script with the real story and the small agent."""
     settings = format_json({"version": "x", "setup": setup, "preflight": "fail"})
-    text = assemble(["#SBATCH --job-name=é"], settings, ["podman", "docker"])
+    text = assemble(["#SBATCH --job-name=é"], settings, ["podman", "docker"], [])
     file = folder / "generated.sh"
     file.write_text(text.replace(parts.read_agent(text) + "\n", SMALL_AGENT))
     return file
@@ -167,12 +168,12 @@ def test_every_python_compiles_the_agent(version: str) -> None:
         "import sys; exec(sys.stdin.buffer.read().decode())\n"
         "for name, text in split_sections(AGENT).items(): compile(text, name, 'exec')"
     )
-    given = f"{(Path(parts.__file__).parent / 'loader.py').read_text()}\nAGENT = {agent_text()!r}\n"
+    given = f"{(Path(parts.__file__).parent / 'loader.py').read_text()}\nAGENT = {agent_text(PARTS)!r}\n"
     subprocess.run([find_pythons()[version], "-I", "-c", program], input=given.encode(), check=True)
 
 
 def test_modules_of_the_controller_are_imported_by_no_other_module() -> None:
-    kept = loader.remove_sections(agent_text().removesuffix("\n"), CONTROLLER_ONLY)
+    kept = loader.remove_sections(agent_text(PARTS).removesuffix("\n"), CONTROLLER_ONLY)
     assert "class Controller:" not in kept
     names = [name[:-3].replace("/", ".").replace(".__init__", "") for name in loader.split_sections(kept)]
     program = (
@@ -337,7 +338,7 @@ def test_environment_of_the_node_agent_is_the_submitter_s(bash: str, tmp_path: P
 
 def test_environment_without_a_container_is_the_submitter_s(bash: str, tmp_path: Path) -> None:
     env = environment(programs(tmp_path / "bin"), **THEIRS)
-    story = parts.read_story(assemble([], "{}", ["none"]))
+    story = parts.read_story(assemble([], "{}", ["none"], []))
     argv = [bash, "-c", story, "slurmray", "run_with_none", "env", "1", "MORE=a b", "-0"]
     done = subprocess.run(argv, env=env, capture_output=True, check=True)
     variables = dict(entry.split("=", 1) for entry in done.stdout.decode().split("\0") if entry)
@@ -458,7 +459,7 @@ def call(tmp_path: Path, runtime: str, program: str, *argv: str) -> list[str]:
     """Call a function of the story; return the arguments with which it starts the program."""
     path = programs(tmp_path / "bin", **{program: 'printf "%s\\n" "$@"'})
     names = ["podman", "docker"] if runtime == "auto" else [runtime]
-    story = parts.read_story(assemble([], "{}", names))
+    story = parts.read_story(assemble([], "{}", names, []))
     done = subprocess.run(
         ["bash", "-c", story, "slurmray", *argv], env=environment(path), capture_output=True, check=True
     )
@@ -503,7 +504,7 @@ def test_apptainer_and_none(tmp_path: Path) -> None:
 
 def test_run_setup_writes_its_environment(tmp_path: Path) -> None:
     path = programs(tmp_path / "bin")
-    story = parts.read_story(assemble([], "{}", ["none"]))
+    story = parts.read_story(assemble([], "{}", ["none"], []))
     commands = 'cd /; { printf "BAD=1\\0" >&3; } 2>/dev/null; '
     commands += 'echo "to the log"; export A="b\nc"; read -r X; echo "$X"; B=$NOT_SET; true'
     argv = ["bash", "-c", f"exec 3>{tmp_path}/env; {story}", "slurmray", "run_setup"]

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from slurmray import agent
-from slurmray.agent import loader
+from slurmray.agent import loader, parts
 from slurmray.agent.script_parts import read_agent, read_settings, read_story
 from slurmray.errors import UsageError
 from slurmray.rendering import script as rendered
-from slurmray.rendering.output import seal
+from slurmray.rendering.output import seal, sha256
 from slurmray.rendering.script import (
-    agent_sha256,
     agent_text,
     assemble,
+    part_sha256,
     render_script,
     story_sha256,
 )
@@ -42,7 +42,8 @@ def test_every_example(path: Path, runtime: str | None, tmp_path: Path) -> None:
     spec = load_case(path, runtime)
     text = render_case(path, runtime)
     assert text == render_case(path, runtime), "rendering is deterministic"
-    assert read_agent(text) + "\n" == rendered.agent_text()
+    settings = read_settings(text)
+    assert read_agent(text) + "\n" == rendered.agent_text(parts.needed_parts(settings))
     story = read_story(hello(spec.container.runtime))
     assert read_story(text) == story, "the story depends on the runtime alone"
     file = tmp_path / "generated.sh"
@@ -143,8 +144,9 @@ def test_the_users_own_options_of_slurm() -> None:
 
 def test_the_header_names_the_hashes() -> None:
     text = hello("podman")
-    assert f"\n# slurmray-story: {story_sha256(('podman',))}\n" in text
-    assert f"\n# slurmray-agent: {agent_sha256()}\n" in text
+    assert f"\n# slurmray-story: {sha256(read_story(text))}\n" in text
+    assert story_sha256(("podman",)) == sha256(read_story(text))
+    assert f"\n# slurmray-agent core: {part_sha256('core')}\n" in text
     assert story_sha256(("podman",)) != story_sha256(("docker",))
 
 
@@ -152,12 +154,12 @@ def test_the_header_names_the_hashes() -> None:
 
 
 def test_the_agent_is_the_package() -> None:
-    files = loader.split_sections(agent_text().removesuffix("\n"))
+    files = loader.split_sections(agent_text(parts.PARTS).removesuffix("\n"))
     names = {str(file.relative_to(AGENT)) for file in AGENT.rglob("*.py")}
     assert set(files) == names
     assert next(iter(files)) == "loader.py"
     assert list(files)[1:] == sorted(names - {"loader.py"})
-    assert {"__init__.py", "wire/codec.py", "wire/settings.py", "script_parts.py"} <= names
+    assert {"__init__.py", "wire/codec.py", "script_parts.py"} <= names
 
 
 @pytest.mark.parametrize("file", sorted(AGENT.rglob("*.py")), ids=lambda file: str(file.relative_to(AGENT)))
@@ -176,7 +178,7 @@ def test_a_file_of_the_agent_can_be_part_of_the_script(file: Path) -> None:
 def test_the_parts_of_a_script() -> None:
     text = hello("none", name="parts", setup="a\n")
     assert read_settings(text)["setup"] == "a\n"
-    assert read_agent(text) + "\n" == agent_text()
+    assert read_agent(text) + "\n" == agent_text(["check", "none"])
     for read in (read_settings, read_story, read_agent):
         with pytest.raises(ValueError, match="no line"):
             read("#!/bin/bash\n")
@@ -192,7 +194,7 @@ def test_examples_of_sites(template: Path) -> None:
     assert f"\n# slurmray-site: {template}\n" in text
     (line,) = re.findall(r"\n# slurmray-story: .*\n", text)
     assert line in hello(), "the site's blocks are not part of the story"
-    assert read_agent(text) + "\n" == agent_text()
+    assert read_agent(text) == read_agent(hello())
 
 
 def site(folder: Path, blocks: str) -> Path:
@@ -255,7 +257,7 @@ def test_a_template_that_is_not_there(tmp_path: Path) -> None:
         render_script(plan_of(JobSpec(template=str(tmp_path / "x.j2"))))
     odd = tmp_path / "a\nrm -rf b.j2"
     odd.write_text('{% extends "job.sbatch.j2" %}{% block site_prologue %}true{% endblock %}')
-    text = assemble([], "{}", ["podman"], odd)
+    text = assemble([], "{}", ["podman"], [], odd)
     assert "\nrm -rf" not in text
 
 

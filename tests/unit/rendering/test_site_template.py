@@ -62,7 +62,7 @@ MISUSED = {
 def render(text: str, folder: Path, settings: str = '{"a": "b"}') -> str:
     file = folder / "site.j2"
     file.write_text(text)
-    return assemble(DIRECTIVES, settings, ["podman"], file)
+    return assemble(DIRECTIVES, settings, ["podman"], [], file)
 
 
 def prologue(text: str, folder: Path) -> list[str]:

@@ -11,12 +11,13 @@ import pytest
 from slurmray import __version__
 from slurmray.agent import script_parts as parts
 from slurmray.agent.loader import SECTION
+from slurmray.agent.parts import PARTS
 from slurmray.cli import main
 from slurmray.cli.rendered import render_job
 from slurmray.loading.validate import make_plan
 from slurmray.rendering import script as rendering
 from slurmray.rendering.output import SEAL, seal, sha256
-from slurmray.rendering.script import agent_sha256, render_script, story_sha256
+from slurmray.rendering.script import part_sha256, render_script, story_sha256
 from slurmray.rendering.verification import STORIES, Verdict, verify
 from slurmray.spec.job_spec import JobSpec
 from tests.attacks import tried
@@ -122,7 +123,7 @@ def test_commands_that_only_a_start_on_fewer_nodes_has() -> None:
     fields: dict[str, Any] = {"setup": "", "run": None, "slurm": {"nodes": 3}}
     fields |= {"on_node_loss": "restart", "restart": {"min_nodes": 2}}
     text = render_script(make_plan(JobSpec.model_validate({**FIELDS, **fields})))
-    assert get_verdict(seal(text)).text == RENDERED
+    assert get_verdict(seal(text)).text == f"{RENDERED}, with core, restart, check, engine, podman"
     place = '"ray.nodes": 2'
     assert text.count(place) == 1
     for name, field in (
@@ -142,7 +143,11 @@ def test_examples_of_sites(template: Path) -> None:
 
 
 def test_what_only_the_author_vouches_for_is_named(tmp_path: Path) -> None:
-    assert get_verdict(script()).text == f"{RENDERED}; its settings have commands of this job: setup, run"
+    carried = ", with core, engine, podman"
+    assert (
+        get_verdict(script()).text
+        == f"{RENDERED}{carried}; its settings have commands of this job: setup, run"
+    )
     text = script(
         node_env="export A=1",
         container={"runtime": "podman", "command": "/opt/podman", "args": ["--privileged"]},
@@ -150,7 +155,8 @@ def test_what_only_the_author_vouches_for_is_named(tmp_path: Path) -> None:
         services=[{"name": "judge", "run": "serve"}],
     )
     assert get_verdict(text).text == (
-        f"{RENDERED}; its settings have commands of this job: setup, node_env, services, run, "
+        f"{RENDERED}, with core, stages, variables, engine, podman; "
+        "its settings have commands of this job: setup, node_env, services, run, "
         "container.command, container.args; directives to look at: --get-user-env (line 3), "
         "--spank-option (line 5)"
     )
@@ -207,8 +213,8 @@ def test_values_are_protected_by_the_seal_alone(before: str, after: str) -> None
 def test_settings_of_another_shape() -> None:
     text, count = re.subn(r'(?ms)^  "trainer": \{.*?^  \}', '  "trainer": []', script())
     assert count == 1
-    expected = f"{RENDERED}; its settings have commands of this job: setup"
-    assert get_verdict(reseal(text)) == Verdict(expected, 0)
+    expected = "edited: the settings are not those of a job of this version"
+    assert get_verdict(reseal(text)) == Verdict(expected, 1)
 
 
 # -- attacks: all hashes are right -----------------------------------------------------------------
@@ -369,9 +375,9 @@ def test_the_template_that_a_script_names_is_not_opened(tmp_path: Path) -> None:
 @pytest.mark.attack("script with one byte changed")
 def test_no_byte_can_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outside settings and directives: each of the first 4 KB, then every fifth. The agent is a small one."""
-    agent = f"{SECTION}loader.py\nprint()\n"
-    monkeypatch.setattr(rendering, "agent_text", lambda: agent)
-    monkeypatch.setattr(rendering, "agent_sha256", lambda: sha256(agent))
+    files = {"loader.py": f"{SECTION}loader.py\nprint()\n"}
+    monkeypatch.setattr(rendering, "agent_files", lambda: files)
+    monkeypatch.setattr(rendering, "part_sha256", sha256)
     text = script()
     values = [("#SBATCH", "\n#\n"), (": <<'SETTINGS'\n", SETTINGS_END)]
     left_out = [range(text.index(first) + len(first), text.index(last)) for first, last in values]
@@ -421,7 +427,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     other.write_bytes(b"\xff")
     huge.write_text(script() + "#" * (4 << 20))
     assert main(["verify", str(good)]) == 0
-    assert capsys.readouterr().out.startswith(f"{good}: {RENDERED}; ")
+    assert capsys.readouterr().out.startswith(f"{good}: {RENDERED}, ")
     assert main(["verify", str(edited), str(good)]) == 1
     assert capsys.readouterr().out.count("\n") == 2
     assert main(["verify", str(good), str(other), str(tmp_path / "none.sh"), str(huge)]) == 2
@@ -438,6 +444,6 @@ def test_print_hash(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--print-hash"]) == 0
     lines = dict(line.rsplit(" ", 1) for line in capsys.readouterr().out.splitlines())
     assert {name.strip(): value for name, value in lines.items()} == {
-        "agent": agent_sha256(),
+        **{f"agent {name}": part_sha256(name) for name in ("core", *PARTS)},
         **{f"story {name}": story_sha256(runtimes) for name, runtimes in STORIES.items()},
     }

@@ -133,7 +133,15 @@ def test_a_job_that_slurm_has_forgotten() -> None:
 def test_a_trainer_that_was_started_again() -> None:
     events = [
         *TRAINING,
-        event("restart", 300, restart=1, nodes=["a", "c"], spares=[], text="restart 1 of 3: b: no heartbeat"),
+        event(
+            "restart",
+            300,
+            restart=1,
+            nodes=["a", "c"],
+            spares=[],
+            failed=["b"],
+            text="restart 1 of 3: b: no heartbeat",
+        ),
         phase("container", 301, "podman run x"),
         phase("probe", 304, "2/2 nodes, 16/16 GPUs"),
         event("trainer", 310, command="python train.py"),
@@ -153,7 +161,9 @@ def test_a_trainer_that_was_started_again() -> None:
 def test_spare_nodes() -> None:
     start = {**BRING_UP[0], "spares": ["c", "d", "e"]}
     aside = event("set_aside", 300, node="d", text="no heartbeat for 25 s")
-    restart = event("restart", 400, restart=1, nodes=["a", "c"], spares=["e"], text="restart 1 of 3: b: x")
+    restart = event(
+        "restart", 400, restart=1, nodes=["a", "c"], spares=["e"], failed=["b"], text="restart 1 of 3: b: x"
+    )
     assert make_status(7, "RUNNING", RECORD, [start], T0).spares == ["c", "d", "e"]
     status = make_status(7, "RUNNING", RECORD, [start, aside], T0)
     assert (status.spares, status.set_aside) == (["c", "e"], [aside])

@@ -157,7 +157,7 @@ def test_texts_of_a_job_do_not_become_html() -> None:
     end = event("end", 90, exit_code=71, source="slurmray", kind="node_lost", node=HOSTILE, text=HOSTILE)
     events = [
         {**start(nodes), "spares": [f"{HOSTILE}2"]},
-        event("restart", 0, restart=1, nodes=nodes, spares=[], text=HOSTILE),
+        event("restart", 0, restart=1, nodes=nodes, spares=[], failed=[], text=HOSTILE),
         *bring_up(nodes),
         event("finding", 1, node=HOSTILE, **row),
         event("phase", 2, phase=HOSTILE, text=HOSTILE),
@@ -234,10 +234,11 @@ def test_an_empty_job() -> None:
     assert page.all("svg") == []
 
 
-def test_a_job_of_an_older_version() -> None:
-    events = [event("start", 0, attempt=0, nodes=["a"], run_dir="/r"), END]
+def test_a_job_without_ray() -> None:
+    """E.g. of slurmray doctor."""
+    events = [event("start", 0, attempt=0, nodes=["a"], run_dir="/r", ray_nodes=0), END]
     page = Page(render(events))
-    assert "Not recorded: an older version of slurmray rendered the job's script." in page.text
+    assert "The job starts no Ray." in page.text
     assert page.all("svg") == []
     assert "Settings\nNot available" in page.text
 
@@ -286,7 +287,7 @@ REPLACED = [
     {**start(["gpu-1", "gpu-2"]), "spares": ["gpu-3"]},
     event("nodes", 10, step="ray", nodes=["gpu-1", "gpu-2"], gpus=8),
     event("trainer", 60, command="python3 train.py"),
-    event("restart", 3660, restart=1, nodes=["gpu-1", "gpu-3"], spares=[], text=REASON),
+    event("restart", 3660, restart=1, nodes=["gpu-1", "gpu-3"], spares=[], failed=["gpu-2"], text=REASON),
     event("nodes", 3670, step="ray", nodes=["gpu-1", "gpu-3"], gpus=8),
     event("trainer", 4020, command="python3 train.py"),
 ]

@@ -30,6 +30,7 @@ def start(
 ) -> Event:
     values: dict[str, Any] = {"job": "7", "attempt": 0, "nodes_text": "nodes", "run_dir": "/r/7-0"}
     values |= {"nodes": [*nodes], "spares": [*spares], "components": [len(nodes)], "ray_nodes": len(nodes)}
+    values["spares_of_components"] = [len(spares)]
     return event("start", after, head=nodes[0], **{**values, **fields})
 
 
@@ -42,7 +43,8 @@ def trainer(after: float) -> Event:
 
 
 def restart(after: float, number: int, nodes: tuple[str, ...], **fields: Any) -> Event:
-    return event("restart", after, restart=number, nodes=[*nodes], spares=[], text=TEXT, **fields)
+    values = {"nodes": [*nodes], "spares": [], "failed": ["node2"], "text": TEXT, **fields}
+    return event("restart", after, restart=number, **values)
 
 
 def end(after: float, kind: str = "", node: str = "") -> Event:
@@ -70,15 +72,6 @@ def test_a_node_that_was_replaced() -> None:
     assert (first.failed, first.reason) == ("node2", TEXT), "node3 was set aside before, with its own reason"
     assert (second.restart, second.nodes, second.spares) == (1, ["node1", "node4"], [])
     assert (second.idle, second.trained, second.failed, second.reason) == (360, 940, "", "")
-
-
-def test_a_node_that_was_lost_long_before_the_restart() -> None:
-    """With on_node_loss: continue; the trainer then exited with one of restart.exit_codes."""
-    loss = event("node_loss", 500, node="node2", text="no heartbeat for 25 s")
-    replacement = event("replacement", 501, node="node3", lost="node2")
-    again = restart(900, 1, ("node1", "node3"))
-    first, _ = list_starts([start(0, spares=("node3",)), trainer(5), loss, replacement, again], T0 + 1000)
-    assert first.failed == ""
 
 
 def test_nodes_to_blame_as_the_job_has_recorded_them() -> None:

@@ -112,9 +112,8 @@ def test_nodes_and_gpus_over_time() -> None:
 
 
 def test_jobs_without_these_events() -> None:
-    """It has not started, or an older version rendered its script; a later one has more steps."""
+    """It has not started, or starts no Ray; a later version has more steps."""
     assert make_timeline([], T0) is None
-    assert make_timeline([event("start", 0, nodes=["a"])], T0) is None
     assert timeline([start("a", ray_nodes=1), done("later", 1, "a")], 2).nodes[0].done == {}
     assert make_timeline([start("a", ray_nodes=0), done("checks", 1, "a")], T0) is None  # slurmray clean
 

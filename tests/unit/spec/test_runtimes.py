@@ -10,7 +10,8 @@ import pytest
 
 from slurmray.agent.node import runtimes as agent
 from slurmray.agent.node.agent_interface import NodeApi
-from slurmray.agent.node.runtimes import apptainer, base, docker, none, podman, pyxis
+from slurmray.agent.node.runtime_interface import Runtime
+from slurmray.agent.node.runtimes import apptainer, docker, none, podman, pyxis
 from slurmray.resources import data_folder
 from slurmray.spec.container import Container
 from slurmray.spec.job_spec import JobSpec
@@ -29,7 +30,7 @@ def test_job_specs_and_nodes_have_the_same_runtimes() -> None:
 
 
 # mypy checks that each is a Runtime.
-TYPES: list[Callable[[NodeApi], base.Runtime]] = [
+TYPES: list[Callable[[NodeApi], Runtime]] = [
     *(podman.Podman, docker.Docker, apptainer.Apptainer, apptainer.Singularity),
     *(pyxis.Pyxis, none.NoRuntime),
 ]

@@ -1,1 +1,1 @@
-"""Ray on one node: address, ports, environment, `ray start` and readiness probe."""
+"""Ray on one node: `ray start`, what watches it, and the readiness probe."""

@@ -9,7 +9,7 @@ group when the FIFO of the variable ATTACHED ends without a line. `ray` is Ray's
 import os
 import sys
 
-from ...inherited import GPU_MASKS
+from ...inherited import FOREIGN, GPU_MASKS
 from .. import variables
 
 TYPE_CHECKING = False
@@ -54,7 +54,7 @@ def write_programs(folder: str, workdir: str, umask: int, env: "Mapping[str, str
     # isidentifier: not functions that bash has exported.
     new = {name: env[name] for name in sorted(env) if given.get(name) != env[name] and name.isidentifier()}
     # Of the image, or of who attaches.
-    foreign = [name for name in variables.FOREIGN + GPU_MASKS if name not in env]
+    foreign = [name for name in FOREIGN + GPU_MASKS if name not in env]
     lines = "unset %s\n%s" % (" ".join(foreign), variables.export_lines(new))
     attach = ATTACH % (umask, lines, shlex.quote(folder), shlex.quote(workdir))
     for name, program in (("attach", attach), ("ray", RAY % shlex.quote(sys.executable))):

@@ -4,8 +4,8 @@ import os
 import re
 import sys
 
-from . import ports as port_places
-from .node_address import NetworkError
+from .. import ports as port_places
+from ..node_address import NetworkError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

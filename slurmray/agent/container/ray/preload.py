@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from . import ports
+from .. import ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ import os
 import subprocess
 import sys
 
-from ... import nodes
+from ... import inherited, nodes
 from ...job_errors import JobError
-from .. import process_tree, reachability, variables
-from . import command, node_address, ports, preload
+from .. import node_address, ports, process_tree, reachability, variables
+from ..part import Part
+from . import command, preload
 from .watch import RayWatch, show_last_lines
 
 TYPE_CHECKING = False
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 MAX_TRIES = 3
 
 
-class RayProcess:
+class RayProcess(Part):
     """Ray on this node."""
+
+    roles = ("ray",)
 
     def __init__(self, context: "NodeContext") -> None:
         self.context = context
@@ -44,7 +47,7 @@ class RayProcess:
             danger = "runs without a token: every user who can connect can run code"
             context.phase("ray", "Ray %s %s" % (self.version_text, danger))
         given = variables.collect(variables.GIVEN, context)
-        foreign = [name for name in variables.FOREIGN if name in given]
+        foreign = [name for name in inherited.FOREIGN if name in given]
         if foreign and context.is_head:
             context.phase("ray", "removed from the environment: %s, of another Ray" % ", ".join(foreign))
 
@@ -112,8 +115,16 @@ class RayProcess:
             self.watch.has_gcs_answered = port in self.watch.own_ports
         return self.watch.has_gcs_answered
 
-    def ended(self, code: int) -> None:
+    @property
+    def is_busy(self) -> bool:
+        return self.watch.is_active
+
+    def tick(self) -> None:
+        self.watch.tick()
+
+    def child_ended(self, role: str, code: int) -> None:
         """Handle the end of `ray start`: repeat it if another process took a port, else raise a JobError."""
+        del role
         if not self.watch.is_port_taken():
             show_last_lines(self.context.folder)
             raise JobError("ray", self.watch.end_text("ray start exited with %d" % code))

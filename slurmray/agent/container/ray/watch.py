@@ -5,8 +5,8 @@ import sys
 import time
 
 from ...job_errors import JobError
-from .. import process_tree
-from . import ports, preload
+from .. import ports, process_tree
+from . import preload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,15 +3,15 @@
 import os
 
 from ... import command_runner
-from . import gpus, storage
-from .expansion import expand_paths
+from ..facts import shares_gpus
+from . import storage
 from .shared_run_directory import open_run_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..agent_interface import NodeApi
 
-__all__ = ["check_node", "expand_paths", "open_run_directory"]
+__all__ = ["check_node", "open_run_directory"]
 
 
 def check_node(node: "NodeApi") -> None:
@@ -61,7 +61,7 @@ def _check_gpus_of_slurm(node: "NodeApi") -> None:
     wanted = node.group["gpus_per_node"]
     if given != wanted:
         fix = "--gpus-per-node %d" % given  # the controller prepends the command
-        if any(name in node.env for name in gpus.SHARED) and not wanted:
+        if shares_gpus(node.env) and not wanted:
             fix = (
                 "--set ray.gpus_per_node=%d" % given
             )  # Slurm counts the GPU, but the job asked for a part of it

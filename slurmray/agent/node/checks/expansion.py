@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def expand_paths(node: "NodeApi") -> None:
-    """Expand the paths in the node's settings, in place. Raises Unfit where a variable is not set.
+    """Expand the paths in the node's settings, in place. Records a finding where a variable is not set.
 
     Not `run_dir`, which the controller expands.
     """
@@ -50,7 +50,6 @@ def expand_paths(node: "NodeApi") -> None:
     checks["same_commit"] = expand("checks.same_commit", checks["same_commit"])
     if isinstance(trainer["runtime_env"], str):
         trainer["runtime_env"] = expand("ray.runtime_env", trainer["runtime_env"])
-    node.require_no_findings()
 
 
 def _shorten(node: "NodeApi", path: str, expansion: str) -> str:

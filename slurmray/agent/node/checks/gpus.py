@@ -1,23 +1,22 @@
-"""The job's GPUs on this node: counts them and passes them, and no others, to the containers."""
+"""The job's GPUs on this node: counts them, and finds the devices that the containers get."""
 
 import os
 
 from ... import command_runner
+from ..facts import shares_gpus
+from ..runtime_interface import Devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
 
     from ..agent_interface import NodeApi
-    from ..runtimes.base import Base
     from . import gpu_health
 
 # Set to `none` in rehearsals on machines without GPUs: skips counting and passing them.
 ACCELERATOR_VARIABLE = "SLURMRAY_ACCELERATOR"
 # Without persistence mode the driver initializes each GPU at every call, which takes seconds.
 NVIDIA_SMI_TIMEOUT = 60.0  # seconds
-# Variables of steps whose GPUs Slurm shares among jobs: gres/shard and gres/mps.
-SHARED = ("SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 LOSS_TIMEOUT = 10.0  # seconds; less than the controller waits for the answer
 GPUS_NAMED = 4  # at most in one finding
 # Exit codes of nvidia-smi, by its manual: it worked, found no GPU, one has fallen off the bus. With others,
@@ -27,22 +26,17 @@ ABOUT_GPUS = (0, 6, 15)
 NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-imex-channels/*")
 
 
-class Devices:
-    """Devices for the containers; None without GPUs of that vendor."""
+def find_devices(node: "NodeApi", is_engine: bool, root: str = "/") -> Devices:
+    """The job's GPUs and NETWORK_DEVICES on this node. Records findings.
 
-    nvidia: "Optional[List[str]]" = None  # UUIDs
-    amd: "Optional[List[Tuple[str, int]]]" = None  # path and group of each device
-    network: "List[str]"  # paths
-
-
-def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
-    """The runtime's options for the job's GPUs and NETWORK_DEVICES. Records findings. root: for tests."""
+    is_engine: see Runtime. root: for tests.
+    """
     import glob
 
+    devices = Devices()
     vendors = node.settings["container"]["accelerators"]
     if not (vendors and node.group["gpus_per_node"]):
-        return []
-    devices = Devices()
+        return devices
     if node.env.get(ACCELERATOR_VARIABLE) == "none":
         node.phase(
             "container", ACCELERATOR_VARIABLE + "=none: GPUs are neither counted nor passed to the containers"
@@ -51,7 +45,7 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
         devices.nvidia = _nvidia(node, root)
         node.gpus = devices.nvidia or []
     elif "amd" in vendors and os.path.exists(os.path.join(root, "dev/kfd")):
-        devices.amd = _amd(node, root, runtime.is_engine)
+        devices.amd = _amd(node, root, is_engine)
     else:
         node.finding(
             "preflight",
@@ -62,10 +56,9 @@ def options(node: "NodeApi", runtime: "Base", root: str = "/") -> "List[str]":
         )
     paths = [path for pattern in NETWORK_DEVICES for path in sorted(glob.glob(os.path.join(root, pattern)))]
     devices.network = ["/" + os.path.relpath(path, root) for path in paths]
-    result = runtime.device_options(devices)
     if devices.nvidia is not None and node.settings["checks"]["bf16"] and not _has_mig(node):
         _check_bf16(node)  # every GPU with MIG has bfloat16
-    return result
+    return devices
 
 
 def find_lost(node: "NodeApi") -> str:
@@ -180,7 +173,7 @@ def _check_health(node: "NodeApi", checked: "List[gpu_health.Gpu]") -> None:
     """Record findings about the GPUs; one for all that have the same fault."""
     from . import gpu_health
 
-    is_shared = any(name in node.env for name in SHARED)
+    is_shared = shares_gpus(node.env)
     rows: "Dict[gpu_health.Finding, List[str]]" = {}
     for gpu, index in zip(checked, _indices(node, len(checked))):
         name = "GPU%s (%s)" % (index, gpu.uuid or gpu.address)

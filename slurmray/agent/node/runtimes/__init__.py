@@ -1,4 +1,4 @@
-"""Container runtimes: one module each, with the interface base.Runtime."""
+"""Container runtimes: one module each, with the interface runtime_interface.Runtime."""
 
 import collections
 import importlib
@@ -6,7 +6,7 @@ import importlib
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..agent_interface import NodeApi
-    from .base import Runtime
+    from ..runtime_interface import Runtime
 
 # How a command gets into a container from outside: by the runtime's `exec`, by a program of the job's folder,
 # or as a step, for which srun may start another container of the same image.

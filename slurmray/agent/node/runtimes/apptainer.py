@@ -2,16 +2,18 @@
 
 import os
 
+from ... import paths
 from ...job_errors import JobError
-from .. import image, job_folder, shared_file
-from ..checks import gpus
+from .. import job_folder, shared_file
+from ..image_commands import report_failure, run_with_tmpdir
 from .base import Base
 from .mount_options import mount_options
-from .none import remove_processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
+
+    from ..runtime_interface import Devices
 
 
 class Apptainer(Base):
@@ -34,12 +36,12 @@ class Apptainer(Base):
         node = self.node
         work = os.path.join(node.folder, "work")
         os.mkdir(work)
-        self.options += ["--workdir", work, "--env", _env_value(job_folder.FOLDER_VARIABLE, node.folder)]
+        self.options += ["--workdir", work, "--env", _env_value(paths.FOLDER_VARIABLE, node.folder)]
         self.options += mount_options(node, self)
-        self.options += gpus.options(node, self)
+        self.options += self.device_options(self.find_devices())
         self.options += node.settings["container"]["args"]
 
-    def device_options(self, devices: "gpus.Devices") -> "List[str]":
+    def device_options(self, devices: "Devices") -> "List[str]":
         """Containers see all GPUs that the cgroup allows; Slurm's mask selects the job's."""
         options: "List[str]" = []
         if devices.nvidia is not None:
@@ -66,7 +68,7 @@ class Apptainer(Base):
         node.phase("image", self.description)
         result = node.run_long(self._run_argv(node.settings["container"]["python"], "--version"), "exec")
         if result.code:
-            image.report_failure(node, self.program, "exec", self.image, result)
+            report_failure(node, self.program, "exec", self.image, result)
 
     def _make_image(self) -> bool:
         """Build `source` into a cache that nodes share. Return whether the file is there."""
@@ -91,9 +93,9 @@ class Apptainer(Base):
 
     def _build(self, part: str, source: str) -> bool:
         node = self.node
-        result = image.run_with_tmpdir(node, self.program, ["build", "--force", part, source], self.image)
+        result = run_with_tmpdir(node, self.program, ["build", "--force", part, source], self.image)
         if result.code:
-            image.report_failure(node, self.program, "build", self.image, result)
+            report_failure(node, self.program, "build", self.image, result)
         return not result.code
 
     def _run_argv(self, *command: str) -> "List[str]":
@@ -116,7 +118,7 @@ class Apptainer(Base):
         return self._run_argv(node.settings["container"]["python"], "-I", agent, "container", node.name)
 
     def remove(self) -> bool:
-        return remove_processes(self.node.folder)
+        return job_folder.end_task(self.node.folder)
 
 
 class Singularity(Apptainer):

@@ -1,60 +1,13 @@
-"""What the node's work needs of a container runtime, and what runtimes have in common."""
+"""What the runtimes have in common."""
 
 from ... import inherited
+from ..runtime_interface import Devices, Runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Protocol  # novermin
+    from typing import List
 
     from ..agent_interface import NodeApi
-    from ..checks.gpus import Devices
-else:
-    Protocol = object
-
-
-class Runtime(Protocol):
-    """A container runtime on one node."""
-
-    name: str
-    program: str
-    why: str  # why it does not work; set by works()
-    image_is_here: bool = True  # whether the node has the image of Ray's container; set by works()
-    has_slurm: bool = True  # whether Slurm's commands are where the node agent runs
-    is_engine: bool = False  # whether it is Podman or Docker, whose containers see no devices but those given
-    unset: "List[str]"  # names of variables with which its commands fail on this node
-    gpu_masks: "Dict[str, str]"  # variables that select the job's GPUs in the container
-    rm: "List[str]"  # a command that removes files of a container's users; empty: this user may
-
-    @property
-    def description(self) -> str:
-        """The command or program that starts the container process, for the log."""
-
-    def works(self) -> bool:
-        """Whether it can be used on this node."""
-
-    def prepare(self) -> None:
-        """Find out the options of the containers that depend on the node. Records findings."""
-
-    def ensure_images(self) -> None:
-        """Make the images of Ray's container and of services available. Records findings."""
-
-    def argv(self) -> "List[str]":
-        """The command that starts the container process."""
-
-    def check(self) -> bool:
-        """Check the running container. Called until it returns True: there is nothing more to check."""
-        return True
-
-    def likely_cause(self) -> str:
-        """Why the container has failed, if the runtime's version explains it; "" otherwise."""
-        return ""
-
-    def service_argv(self, name: str, image: str, script: str) -> "List[str]":  # noqa: ARG002
-        """The command that runs a service in its container; [] without such. script: its path on the host."""
-        return []
-
-    def remove(self) -> bool:
-        """End everything that the job has started on this node. Return whether nothing is left."""
 
 
 class Base(Runtime):
@@ -71,7 +24,15 @@ class Base(Runtime):
         masks = () if self.is_engine else inherited.GPU_MASKS
         self.gpu_masks = {name: node.env[name] for name in masks if name in node.env}
 
-    def device_options(self, devices: "Devices") -> "List[str]":  # noqa: ARG002
+    def find_devices(self) -> Devices:
+        """The job's devices on this node. Records findings."""
+        if not self.node.group["gpus_per_node"]:
+            return Devices()
+        from ..checks import gpus
+
+        return gpus.find_devices(self.node, self.is_engine)
+
+    def device_options(self, devices: Devices) -> "List[str]":  # noqa: ARG002
         """Options that pass devices to the containers."""
         return []
 

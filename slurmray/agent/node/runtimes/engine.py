@@ -1,7 +1,6 @@
 """The base of the runtimes Podman and Docker."""
 
 from .. import facts, image, job_folder
-from ..checks import gpus
 from ..leftovers import REMOVE_TIMEOUT, remove_container
 from .base import Base
 from .limits import allocation_options, step_cgroup
@@ -10,6 +9,8 @@ from .mount_options import mount_options
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
+
+    from ..runtime_interface import Devices
 
 
 class Engine(Base):
@@ -41,7 +42,7 @@ class Engine(Base):
         else:  # e.g. with proctrack/linuxproc; Slurm then enforces nothing, either
             node.phase("container", "jobs have no cgroups here, so containers get no CPU and memory limits")
         self.options += mount_options(node, self)
-        self.options += gpus.options(node, self)
+        self.options += self.device_options(self.find_devices())
         self.options += settings["args"]
         image.check_never_pulled(node, self)
 
@@ -60,11 +61,9 @@ class Engine(Base):
         self.node.finding("warn", "cgroup", found, "the job's", fix % (self.program, self.node.name))
 
     def has_image(self, image: str) -> bool:
-        """Whether an image is on this node."""
         return self.node.run([self.program, *self.image_query, image]).code == 0
 
     def image_id(self, image: str) -> str:
-        """The id of an image, 64 hexadecimal digits; "" if it is not on this node."""
         import re
 
         answer = self.node.run([self.program, "image", "inspect", "--format", "{{.Id}}", image])
@@ -98,7 +97,7 @@ class Engine(Base):
             "run_with_" + self.name, self.program, name, image, str(len(options)), *options, *command
         )
 
-    def device_options(self, devices: "gpus.Devices") -> "List[str]":
+    def device_options(self, devices: "Devices") -> "List[str]":
         options: "List[str]" = []
         if devices.nvidia is not None:
             options += self._nvidia_options(devices.nvidia)

@@ -5,7 +5,6 @@ import os
 from ... import paths
 from ...fixes import PYTHON_FIX, PYTHON_WANTED
 from .. import job_folder
-from ..checks import gpus
 from .base import Base
 
 TYPE_CHECKING = False
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
     from typing import List
 
     from ..agent_interface import NodeApi
-
-LOCK_TIMEOUT = 10.0  # seconds
 
 
 class NoRuntime(Base):
@@ -50,7 +47,7 @@ class NoRuntime(Base):
 
     def prepare(self) -> None:
         """Counts the GPUs."""
-        gpus.options(self.node, self)
+        self.find_devices()
 
     def argv(self) -> "List[str]":
         """The role `guard`, which starts the container process and cleans up after it."""
@@ -59,22 +56,16 @@ class NoRuntime(Base):
         if not os.path.isdir(temp):
             os.mkdir(temp)
         # FOLDER_VARIABLE marks the job's processes for clean-up. TMPDIR is removed with the job's folder.
-        variables = ["%s=%s" % (job_folder.FOLDER_VARIABLE, node.folder), "TMPDIR=" + temp]
+        variables = ["%s=%s" % (paths.FOLDER_VARIABLE, node.folder), "TMPDIR=" + temp]
         command = ["-I", os.path.join(node.inside, "agent"), "guard", node.name]
         return node.story_command("run_with_none", self.python, str(len(variables)), *variables, *command)
 
     def remove(self) -> bool:
         from .. import shared_memory
 
-        is_done = remove_processes(self.node.folder)
+        is_done = job_folder.end_task(self.node.folder)
         try:
             shared_memory.remove(self.node.folder)
         except OSError as error:
             self.node.log("cannot look for shared memory: %s" % error)
         return is_done
-
-
-def remove_processes(folder: str) -> bool:
-    """Wait for the end of the container process, then kill what is left. Return whether nothing is left."""
-    job_folder.wait_for_lock(folder, LOCK_TIMEOUT)
-    return job_folder.end_processes(folder)

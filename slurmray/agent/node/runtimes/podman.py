@@ -3,7 +3,8 @@
 import os
 
 from ...fixes import fix_for
-from ..facts import LOGIN_SESSION, user_name
+from ...inherited import LOGIN_SESSION
+from ..facts import user_name
 from .engine import Engine
 from .limits import read_cgroups
 from .mount_options import private_mount

@@ -21,9 +21,19 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from slurmray.agent import heartbeat
-from slurmray.agent.container import setup
-from slurmray.agent.container.ray import ports
-from tests.unit.agent.containers import RAY, Cluster, Node, cluster, group, job, left_over, settings
+from slurmray.agent.container import ports, setup
+from tests.unit.agent.containers import (
+    RAY,
+    Cluster,
+    Node,
+    cluster,
+    group,
+    job,
+    left_over,
+    prepare,
+    service,
+    settings,
+)
 from tests.unit.texts import TEXTS, TOKENS
 
 
@@ -45,8 +55,7 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
         trainer=trainer(sys.executable, "-c", SHOW, "it's", '"$HOME"', "a\nb"),
     )
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        made.start(spec, job(env={"FROM_ME": "1"}))
-        assert made.run_until("exit")["code"] == 7
+        assert made.exit_code(spec, job(env={"FROM_ME": "1"})) == 7
         head, worker = made.nodes
         wanted = ["versions", "join", "ready", "attach", "trainer", "exit"]
         assert [kind for kind in head.kinds() if kind in wanted] == wanted
@@ -81,8 +90,7 @@ def test_the_head_node_offers_less_than_the_others(tmp_path: Path) -> None:
     show = "import json, os; print(json.dumps([os.environ[name] for name in ('NNODES', 'GPUS_PER_NODE')]))"
     command = trainer(sys.executable, "-c", show, nnodes=1)
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        made.start(settings(ray={"head": head}, trainer=command))
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(settings(ray={"head": head}, trainer=command)) == 0
         received = made.head.received
         joined = [m["text"] for m in received if m["type"] == "phase" and m["phase"] == "probe"]
         assert joined[-1] == "2/2 nodes, 2/2 GPUs"
@@ -98,8 +106,7 @@ def test_groups_of_nodes(tmp_path: Path) -> None:
     groups = [group(2, 0, "cpu"), group(1, 2, "gpu")]
     options = {"head": {"gpus": 0, "cpus": None, "memory": None}, "args": ['--resources={"disk": 3}']}
     with cluster(tmp_path, "c-1", "c-2", "g-1") as made:
-        made.start(settings(ray=options, groups=groups), job(cpus=[4, 7]))
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(settings(ray=options, groups=groups), job(cpus=[4, 7])) == 0
         texts = [message.get("text") for message in made.head.received]
         assert "3/3 nodes, 2/2 GPUs" in texts
         starts = [
@@ -121,8 +128,10 @@ def test_any_text_reaches_the_trainer(
     env = {f"V{number}": value for number, value in enumerate(values)}
     env |= {"BASH_ENV": "/etc/passwd", "HOME": "/ho\nme"}
     with cluster(tmp_path_factory.mktemp("job")) as made:
-        made.start(settings(env=env, trainer=trainer(sys.executable, "-c", SHOW_ALL, *arguments)))
-        assert made.run_until("exit")["code"] == 0
+        assert (
+            made.exit_code(settings(env=env, trainer=trainer(sys.executable, "-c", SHOW_ALL, *arguments)))
+            == 0
+        )
         wait_for_output(made, "\n")
         argv, environ = json.loads(made.output())
     assert argv == arguments
@@ -132,8 +141,7 @@ def test_any_text_reaches_the_trainer(
 def test_nodes_are_exempt_from_the_proxy(tmp_path: Path) -> None:
     spec = settings(env={"http_proxy": "http://proxy"}, trainer=trainer(sys.executable, "-c", SHOW_ALL))
     with cluster(tmp_path) as made:
-        made.start(spec, peers=["10.0.0.1", "fd00::1", "10.0.0.2"])
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(spec, peers=["10.0.0.1", "fd00::1", "10.0.0.2"]) == 0
         wait_for_output(made, "\n")
         env = json.loads(made.output())[1]
     assert {"gpu-1", "127.0.0.1", "10.0.0.1", "10.0.0.2", "fd00::1"} <= set(env["no_proxy"].split(","))
@@ -180,8 +188,7 @@ def plain_events(port: int) -> list[str]:
 
 
 def run_plain(made: Cluster, start: str, reason: str) -> None:
-    made.start(settings(ray={"start": start}))
-    assert made.run_until("exit")["code"] == 0
+    assert made.exit_code(settings(ray={"start": start})) == 0
     port = dashboard_message(made)["port"]
     assert made.events() == plain_events(port)
     texts = [message["text"] for message in made.head.received if message.get("phase") == "ray"]
@@ -270,8 +277,7 @@ def test_a_dashboard_whose_port_another_process_takes(tmp_path: Path) -> None:
 def test_a_dashboard_that_fails_has_no_address(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         made.env["RAY_FAULT"] = "no dashboard"
-        made.start(settings())
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(settings()) == 0
         assert made.events()[-2:] == ["del webui:url ns", "started gpu-1"]
 
 
@@ -440,15 +446,13 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("command", "code"), [(["/no/such"], 127), (["/etc/passwd"], 126)])
 def test_a_trainer_that_cannot_be_started(tmp_path: Path, command: list[str], code: int) -> None:
     with cluster(tmp_path) as made:
-        made.start(settings(trainer=trainer(*command)))
-        assert made.run_until("exit")["code"] == code
+        assert made.exit_code(settings(trainer=trainer(*command))) == code
 
 
 def test_resume_arguments_come_in_later_attempts(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         given = trainer("bash", "-c", 'echo "$@ $SLURMRAY_ATTEMPT"', "it", "a", resume=["--resume"])
-        made.start(settings(trainer=given), job(attempt=2))
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(settings(trainer=given), job(attempt=2)) == 0
         wait_for_output(made, "a --resume 2\n")
 
 
@@ -490,17 +494,20 @@ def test_a_spare_node_has_its_stages_when_it_joins(tmp_path: Path, start: str) -
     """No other node waits for them. Its Ray runs before those that need Ray, and after the others."""
     events = tmp_path / "events"  # of the stand-in for Ray
 
-    def step(name: str, then: str = "", **fields: object) -> dict[str, object]:
-        run = f"echo {name} $NODE_RANK ${{RAY_ADDRESS:+Ray}} >>{events}; {then}"
-        return {"name": name, "run": ["bash", "-c", run], "where": "all", "needs_ray": False, **fields}
+    def run(name: str) -> str:
+        return f"echo {name} $NODE_RANK ${{RAY_ADDRESS:+Ray}} >>{events}; "
 
-    def service(name: str, **fields: object) -> dict[str, object]:
-        made = step(name, "sleep 600", host=False, env={}, gpus=0, restarts=0, on_end="fail", **fields)
-        return {**made, "ready": {"run": ["grep", "-q", f"{name} 1", str(events)], "timeout": 30}}
+    def waited_for(name: str, **fields: object) -> dict[str, Any]:
+        ready = {"run": ["grep", "-q", f"{name} 1", str(events)], "timeout": 30}
+        return service(name, run(name) + "sleep 600", ready=ready, **fields)
 
     spec = settings(
-        prepare=[step("data", once=True), step("model", once=False), step("head", once=False, where="head")],
-        services=[service("reward"), service("judge", needs_ray=True, where="workers")],
+        prepare=[
+            prepare("data", run("data"), where="all", once=True),
+            prepare("model", run("model"), where="all"),
+            prepare("head", run("head")),
+        ],
+        services=[waited_for("reward"), waited_for("judge", needs_ray=True, where="workers")],
         trainer=trainer("sleep", "60"),
         ray={"start": start, "worker_args": ["--node-manager-port=0"]},
     )
@@ -521,11 +528,11 @@ def test_a_spare_node_has_its_stages_when_it_joins(tmp_path: Path, start: str) -
 
 def test_a_spare_node_whose_services_have_nothing_to_wait_for(tmp_path: Path) -> None:
     """The prepare step is the last child that ends before Ray starts."""
-    more = {"where": "all", "needs_ray": False}
-    prepare = {"name": "data", "run": ["sleep", "0.5"], "once": False, **more}
-    service = {"host": False, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail", **more}
-    services = [{"name": "reward", "run": ["sleep", "600"], **service}]
-    spec = settings(prepare=[prepare], services=services, trainer=trainer("sleep", "60"))
+    spec = settings(
+        prepare=[prepare("data", ["sleep", "0.5"], where="all")],
+        services=[service("reward", ["sleep", "600"])],
+        trainer=trainer("sleep", "60"),
+    )
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
         made.start(spec, job(spares=["gpu-3"]))
         gcs = made.run_until("join")["address"]
@@ -544,8 +551,7 @@ def find_pids_of(node: str, folder: Path) -> list[int]:
 
 def test_check_health_is_answered_only_while_ray_runs(tmp_path: Path) -> None:
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        made.start(settings(trainer=trainer("false")))
-        assert made.run_until("exit")["code"] == 1
+        assert made.exit_code(settings(trainer=trainer("false"))) == 1
         made.send("check_health")
         for node in made.nodes:
             node.until("healthy")
@@ -593,41 +599,23 @@ def test_stages_on_two_nodes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     spec = settings(
         prepare=[
-            {
-                "name": "data",
-                "run": ["bash", "-c", f"sleep 1; echo data $NODE_RANK >>{log}"],
-                "where": "all",
-                "needs_ray": False,
-                "once": True,
-            },
-            {
-                "name": "late",
-                "run": ["bash", "-c", f"echo late $RAY_ADDRESS >>{log}"],
-                "where": "head",
-                "needs_ray": True,
-                "once": False,
-            },
+            prepare("data", f"sleep 1; echo data $NODE_RANK >>{log}", where="all", once=True),
+            prepare("late", f"echo late $RAY_ADDRESS >>{log}", needs_ray=True),
         ],
         services=[
-            {
-                "name": "reward",
-                "run": ["bash", "-c", f"echo up >>{log}; sleep 600"],
-                "where": "head",
-                "host": False,
-                "needs_ray": False,
-                "env": {},
-                "gpus": 1,
-                "ready": {"run": ["grep", "-q", "up", str(log)], "timeout": 30},
-                "restarts": 0,
-                "on_end": "fail",
-            }
+            service(
+                "reward",
+                f"echo up >>{log}; sleep 600",
+                where="head",
+                gpus=1,
+                ready={"run": ["grep", "-q", "up", str(log)]},
+            )
         ],
         trainer=shell("echo $CUDA_VISIBLE_DEVICES"),
         ray={"gpus": 1},
     )
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        made.start(spec)
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(spec) == 0
         for node in made.nodes:
             done = [message["stage"] for message in node.received if message["type"] == "stage_done"]
             assert sorted(done) == ["prepare", "prepare-with-ray", "services"]
@@ -670,11 +658,14 @@ def test_a_burn_in_needs_pytorch(tmp_path: Path, torch: dict[str, str]) -> None:
 
 def test_prepare_steps_wait_for_the_burn_in(tmp_path: Path, torch: dict[str, str]) -> None:
     """The head node has no GPU: it only keeps PyTorch's store, until the others are done."""
-    step = {"name": "data", "run": ["true"], "where": "head", "needs_ray": False, "once": False}
     groups = [group(1, 0, "head"), group(2, 2, "workers")]
     head = {"gpus": 0, "cpus": None, "memory": None}
     spec = settings(
-        checks=CHECKS, prepare=[step], groups=groups, ray={"head": head}, env={**torch, "TORCH": "1"}
+        checks=CHECKS,
+        prepare=[prepare("data", ["true"])],
+        groups=groups,
+        ray={"head": head},
+        env={**torch, "TORCH": "1"},
     )
     show = shell("pgrep -af '[a]gent burn-in'; exit 0")
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
@@ -717,8 +708,7 @@ def test_setup_in_the_container(tmp_path: Path) -> None:
         )
         slow = {"gpu-2": {"env_file": {}, "node_env": {"SLOW": "4"}}}
         spec = setup_in_container("sleep ${SLOW-1}; " + install, env={"MINE": "mine"})
-        made.start(spec, variables=slow)
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(spec, variables=slow) == 0
         for node in made.nodes:
             assert "installed by alice, mine, /\nmode=600\n" in node.log.read_text()
             assert node.close() == 0
@@ -760,8 +750,7 @@ def test_a_setup_in_the_container_finds_ray(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         lib = made.env.pop("PYTHONPATH")
         made.env["PYTHON"] = "/usr/bin/python3"  # the tests' own Python may have Ray
-        made.start(setup_in_container(f"export PYTHONPATH={lib}"))
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(setup_in_container(f"export PYTHONPATH={lib}")) == 0
 
 
 def test_the_job_ends_while_another_python_is_activated(tmp_path: Path) -> None:
@@ -777,16 +766,14 @@ def test_the_python_of_the_job_spec_comes_first_in_path(tmp_path: Path) -> None:
     python = make_venv(tmp_path)
     spec = settings(container={"python": str(python)}, trainer=trainer("python3", "-c", SHOW_PYTHON))
     with cluster(tmp_path) as made:
-        made.start(spec)
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(spec) == 0
         wait_for_output(made, f"{python} None None None\n")
 
 
 def test_a_setup_in_the_container_that_leaves_a_process(tmp_path: Path) -> None:
     """E.g. Xvfb: it is not awaited, although it has the pipe of the output."""
     with cluster(tmp_path) as made:
-        made.start(setup_in_container("sleep 600 & echo started"))
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(setup_in_container("sleep 600 & echo started")) == 0
         assert "started\n" in made.head.log.read_text()
         assert made.head.close() == 0
     assert left_over(tmp_path) == []
@@ -830,8 +817,7 @@ def test_a_setup_in_the_container_with_a_trap_of_its_own(tmp_path: Path) -> None
     spec = setup_in_container("trap 'echo bye' EXIT; export MINE=mine")
     spec["trainer"].update(trainer("sh", "-c", "echo is $MINE"))
     with cluster(tmp_path) as made:
-        made.start(spec)
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(spec) == 0
         wait_for_output(made, "is mine\n")
 
 
@@ -871,8 +857,7 @@ def test_variables_that_the_node_knows(tmp_path: Path) -> None:
     spec = settings(env={"B": "spec", "C": "spec"}, trainer=trainer(sys.executable, "-c", show))
     given = dict.fromkeys(names, "file")
     with cluster(tmp_path) as made:
-        made.start(spec, variables={"gpu-1": {"env_file": given, "node_env": {"C": "node"}}})
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(spec, variables={"gpu-1": {"env_file": given, "node_env": {"C": "node"}}}) == 0
         wait_for_output(made, "\n")
         values = json.loads(made.output())
     assert values[:3] == ["file", "spec", "node"]
@@ -886,28 +871,22 @@ def test_gpu_masks_are_those_of_the_node_agent(tmp_path: Path, given: dict[str, 
     with cluster(tmp_path) as made:
         made.env.update(CUDA_VISIBLE_DEVICES="7", HIP_VISIBLE_DEVICES="7", ROCR_VISIBLE_DEVICES="0,1")
         spec = settings(trainer=trainer(sys.executable, "-c", run))
-        made.start(spec, variables={"gpu-1": {"gpu_masks": given}})
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(spec, variables={"gpu-1": {"gpu_masks": given}}) == 0
         wait_for_output(made, "\n")
         assert json.loads(made.output()) == given
 
 
 def test_programs_of_the_job_have_the_submitter_s_umask(tmp_path: Path) -> None:
     """The file system has no other way to tell who may read what a trainer writes."""
-    fields = {"host": False, "needs_ray": False, "env": {}, "restarts": 0, "on_end": "continue", "gpus": 0}
     spec = settings(
         container={"setup": f"umask >>{tmp_path}/setup"},
-        prepare=[
-            {"name": "data", "where": "all", "needs_ray": True, "once": True}
-            | {"run": ["bash", "-c", f"umask >>{tmp_path}/prepare"]}
-        ],
-        services=[{"name": "judge", "where": "all", "run": ["bash", "-c", "umask; sleep 60"], **fields}],
+        prepare=[prepare("data", f"umask >>{tmp_path}/prepare", needs_ray=True)],
+        services=[service("judge", "umask; sleep 60", on_end="continue")],
         # The container process has it only while it starts a program.
         trainer=shell("umask; until grep -q ^Umask:.0022 /proc/$PPID/status; do sleep 0.1; done; echo 0022"),
     )
     with cluster(tmp_path) as made:
-        made.start(spec)
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(spec) == 0
         wait_for_output(made, "0027\n0022\n")
     assert [(tmp_path / name).read_text() for name in ("setup", "prepare")] == ["0027\n"] * 2
     assert "\n0027\n" in (tmp_path / "service-judge@gpu-1.log").read_text()
@@ -931,17 +910,13 @@ def test_ray_s_logs_stay_for_the_node_agent(tmp_path: Path, has_succeeded: bool)
 def test_a_node_for_services_alone(tmp_path: Path) -> None:
     """It is not in Ray, does the prepare steps of all nodes, and is healthy."""
     log = tmp_path / "log"
-    fields = {"host": False, "needs_ray": False, "env": {}, "restarts": 1, "on_end": "fail"}
     run = (
         f"echo $NODE_RANK $CUDA_VISIBLE_DEVICES ${{RAY_ADDRESS-none}} >>{log}; "
         f"until [[ -e {log}.end ]]; do sleep 0.1; done; rm {log}.end"
     )
     spec = settings(
-        prepare=[
-            {"name": "data", "run": ["true"], "where": "all", "needs_ray": needs_ray, "once": True}
-            for needs_ray in (False, True)
-        ],
-        services=[{"name": "judge", "run": ["bash", "-c", run], "where": 1, "gpus": 2, **fields}],
+        prepare=[prepare("data", ["true"], where="all", needs_ray=needs_ray) for needs_ray in (False, True)],
+        services=[service("judge", run, where=1, gpus=2, restarts=1)],
         trainer=shell(f"echo $SERVICE_JUDGE_HOSTS; until [[ -e {log}.over ]]; do sleep 0.1; done"),
         ray={"nodes": 1},
     )

@@ -11,6 +11,7 @@ import pytest
 
 from slurmray.agent import job_errors
 from slurmray.agent.container import cuda, node_context
+from slurmray.agent.parts import PARTS
 from slurmray.rendering.script import agent_text
 from tests.unit.agent import containers
 from tests.unit.agent.containers import Cluster, cluster, settings
@@ -79,17 +80,16 @@ def check(folder: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], **
     settings_of_job: Any = settings(container={"accelerators": ["nvidia"]}, **more)
     context.settings, context.rank, context.node_env = settings_of_job, 0, env
     context.job = containers.job()  # type: ignore[assignment]
-    check = cuda.GpuCheck(context)
-    check.start()
-    while check.is_running and not codes:
-        context.children.reap()
-        if not codes and check.kill_if_late():
-            codes.append(0)
-    if codes:
-        try:
-            check.ended(codes[0])
-        except job_errors.Unfit:
-            return sent, None
+    check = cuda.GpuCheck(context, lambda: None)
+    check.on_start_ray()
+    try:
+        while check.is_busy:
+            context.children.reap()
+            if codes:
+                check.child_ended(cuda.ROLE, codes[0])
+            check.tick()
+    except job_errors.Unfit:
+        return sent, None
     return sent, check.is_open
 
 
@@ -164,9 +164,9 @@ def start(made: Cluster, library: Path, fault: str) -> None:
 
 
 def with_device(monkeypatch: pytest.MonkeyPatch, timeout: str = "") -> None:
-    changed = agent_text().replace('"/dev/nvidiactl"', '"/dev/null"')
+    changed = agent_text(PARTS).replace('"/dev/nvidiactl"', '"/dev/null"')
     monkeypatch.setattr(
-        containers, "agent_text", lambda: changed.replace("TIMEOUT = 60.0", timeout or "TIMEOUT = 60.0")
+        containers, "agent_text", lambda _: changed.replace("TIMEOUT = 60.0", timeout or "TIMEOUT = 60.0")
     )
 
 

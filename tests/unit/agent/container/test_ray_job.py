@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -169,13 +170,18 @@ def test_every_byte_of_the_output_arrives(ray_job: Run) -> None:
     assert (code, output) == (0, "x" * 3_000_000 + "\n☃ no end of line")
 
 
-@pytest.mark.parametrize(("stop", "code"), [("SIGTERM", 0), ("SIGUSR2", 5)])
-def test_a_signal_reaches_the_trainer_which_chooses_its_exit_code(ray_job: Run, stop: str, code: int) -> None:
-    trainer = f"trap 'echo saved; exit {code}' {stop[3:]}; echo started; while :; do sleep 0.1; done"
+@pytest.mark.parametrize(
+    ("stop", "sent", "code"),
+    [("SIGTERM", "SIGTERM", 0), ("SIGUSR2", "SIGUSR2", 5), ("SIGTERM", "SIGUSR1", 6)],
+)
+def test_a_signal_reaches_the_trainer_which_chooses_its_exit_code(
+    ray_job: Run, stop: str, sent: str, code: int
+) -> None:
+    trainer = f"trap 'echo saved; exit {code}' {sent[3:]}; echo started; while :; do sleep 0.1; done"
     with ray_job.start(["bash", "-c", trainer], stop=stop) as process:
         assert process.stdout
         assert process.stdout.readline() == b"started\n"
-        process.send_signal(getattr(signal, stop))
+        process.send_signal(getattr(signal, sent))
         assert b"saved" in process.stdout.read()
     assert process.returncode == code
 
@@ -302,9 +308,28 @@ def test_a_dashboard_that_hangs_does_not_end_a_job_whose_trainer_runs(
         reaper = threading.Thread(target=trainer.wait)  # a zombie has a process id
         reaper.start()
         with pytest.raises(JobError, match="Ray's dashboard has not answered"):
-            role.RayJob(Dashboard(), "job", str(tmp_path), 0).follow()
+            job = role.RayJob({"id": "job", "folder": str(tmp_path), "dashboard": 0})
+            job.client = Dashboard()
+            job.follow()
         assert time.monotonic() - began >= 0.8, "the trainer still ran"
         reaper.join()
+
+
+def test_the_time_until_the_dashboard_answers_first_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role, "DASHBOARD_TIMEOUT", 0.5)
+    monkeypatch.setattr(role, "require_own_dashboard", lambda _: None)
+    job = role.RayJob({"id": "job", "folder": str(tmp_path), "dashboard": 0})
+    status = SimpleNamespace(name="FAILED", is_terminal=lambda: True)
+
+    def get_job_info(_name: str) -> SimpleNamespace:
+        time.sleep(0.1)
+        return SimpleNamespace(status=status, driver_exit_code=3)
+
+    job.client = SimpleNamespace(get_job_info=get_job_info)
+    time.sleep(0.6)
+    assert job.follow() == 3
 
 
 LISTENER = """

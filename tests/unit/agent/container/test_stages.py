@@ -16,17 +16,8 @@ from slurmray.agent.container.stage import Stage
 from slurmray.agent.heartbeat import Timer
 from slurmray.agent.job_errors import Finished, JobError
 from slurmray.agent.node.service_logs import ServiceLogs
-from tests.unit.agent.containers import LogAgent, group, job, settings, write_agent
+from tests.unit.agent.containers import LogAgent, group, job, prepare, service, settings, write_agent
 from tests.unit.agent.wire_types import TO_CONTROLLER, checked
-
-PREPARE: dict[str, Any] = {"where": "head", "needs_ray": False, "once": False}
-SERVICE: dict[str, Any] = {
-    "where": "all", "host": False, "needs_ray": False, "env": {}, "gpus": 0, "restarts": 0, "on_end": "fail"
-}  # fmt: skip
-
-
-def argv(command: Any) -> list[str]:
-    return ["bash", "-c", command] if isinstance(command, str) else list(command)
 
 
 class Node(node_context.NodeContext):
@@ -35,11 +26,8 @@ class Node(node_context.NodeContext):
     def __init__(self, folder: Path, name: str, spec: dict[str, Any], attempt_job: dict[str, Any]) -> None:
         super().__init__(str(folder), name, self.child_ended)
         self.settings = settings(  # type: ignore[assignment]
-            prepare=[{**PREPARE, **item, "run": argv(item["run"])} for item in spec.get("prepare", [])],
-            services=[
-                {**SERVICE, **item, "run": argv(item["run"]), **ready_of(item)}
-                for item in spec.get("services", [])
-            ],
+            prepare=[prepare(**item) for item in spec.get("prepare", [])],
+            services=[service(**item) for item in spec.get("services", [])],
             groups=[group(2, spec.get("gpus", 0))],
             ray={"nodes": spec.get("ray_nodes", 2)},
             checks={"burn_in": spec.get("burn_in", 0)},
@@ -51,7 +39,7 @@ class Node(node_context.NodeContext):
         self.sent: list[dict[str, Any]] = []
         write_agent(folder)
         self.gcs = "10.0.0.1:6379"
-        self.stages = stages.Stages(self)
+        self.stages = stages.Stages(self, lambda: None)
         self.agent = LogAgent(name, folder, folder, self.settings, self.job)
         self.logs = ServiceLogs(self.agent)
 
@@ -76,10 +64,6 @@ class Node(node_context.NodeContext):
             assert time.monotonic() < deadline, self.sent
             self.children.reap()
             time.sleep(0.02)
-
-
-def ready_of(item: dict[str, Any]) -> dict[str, Any]:
-    return {"ready": {"timeout": 600, **item["ready"]}} if "ready" in item else {}
 
 
 @pytest.fixture
@@ -136,9 +120,9 @@ def test_order_of_stages(node: Callable[..., Node], tmp_path: Path) -> None:
     one.until_done("prepare-with-ray")
     assert "late 10.0.0.1:6379\n" in log.read_text()
     for stage in ("services", "prepare-with-ray"):
-        assert not one.stages.are_done()
+        assert not one.stages.may_train()
         one.stages.on_stage_done(stage)
-    assert one.stages.are_done()
+    assert one.stages.may_train()
     sent = [message["stage"] for message in one.sent if message["type"] == "stage_done"]
     assert sent == ["prepare", "services", "prepare-with-ray"]
 
@@ -219,19 +203,19 @@ def test_the_trainer_waits_for_each_stage(node: Callable[..., Node], name: str) 
     one.is_ready = True
     idle(one, name)
     one.stages.begin()
-    assert not one.stages.are_done()
+    assert not one.stages.may_train()
     assert one.stages.may_join_ray() == (name not in ("prepare", "services"))
     assert one.stages.is_preparing() == name.startswith("prepare")
     assert one.stages.doing == name
     one.stages.work[name].is_done_here = True
     assert one.stages.doing == ""
-    assert not one.stages.are_done(), "other nodes may not be"
+    assert not one.stages.may_train(), "other nodes may not be"
     one.stages.on_stage_done(name)
-    assert one.stages.are_done()
+    assert one.stages.may_train()
     assert one.stages.may_join_ray()
     assert not one.stages.is_preparing()
     one.deadline = time.monotonic()
-    assert not one.stages.are_done(), "the job is being ended"
+    assert not one.stages.may_train(), "the job is being ended"
 
 
 def test_stages_of_a_job_that_is_being_ended(node: Callable[..., Node]) -> None:
@@ -264,7 +248,7 @@ def test_a_node_that_joins_does_not_wait_for_others(node: Callable[..., Node]) -
         one.is_ready = name != "prepare"
         one.stages.count_own_as_all()
     assert order == [["prepare"], ["prepare", "services"], [*ALL[1:4]], [*ALL[1:]]]
-    assert one.stages.are_done()
+    assert one.stages.may_train()
 
 
 def test_a_node_of_the_first_start_measures(node: Callable[..., Node]) -> None:
@@ -373,7 +357,7 @@ def test_grace_period_of_a_prepare_step(node: Callable[..., Node], tmp_path: Pat
     assert one.stages.send_signal("USR1"), "another node's step still runs"
     with pytest.raises(Finished):
         one.stages.on_stage_done("prepare")
-    assert not one.stages.are_done()
+    assert not one.stages.may_train()
     assert not one.children.roles
     assert log.read_text() == "up\nsaved\n"
     assert "prepared" not in [message["type"] for message in one.sent]
@@ -398,8 +382,8 @@ def test_a_service_whose_end_is_only_logged(node: Callable[..., Node]) -> None:
 
 
 def test_a_service_that_ends_before_it_is_ready(node: Callable[..., Node]) -> None:
-    service = {"name": "reward", "run": "exit 5", "on_end": "ignore", "ready": {"run": "exit 1"}}
-    one = node(services=[service])
+    reward = {"name": "reward", "run": "exit 5", "on_end": "ignore", "ready": {"run": "exit 1"}}
+    one = node(services=[reward])
     with pytest.raises(JobError) as caught:
         one.stages.begin()
         one.until(lambda: False)
@@ -461,9 +445,9 @@ def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> 
     one.stages.on_stage_done("prepare-with-ray")
     one.until_done("services-with-ray")
     one.until(lambda: log.read_text().count("\n") == 3)
-    assert not one.stages.are_done()
+    assert not one.stages.may_train()
     one.stages.on_stage_done("services-with-ray")
-    assert one.stages.are_done()
+    assert one.stages.may_train()
     early, *late = log.read_text().splitlines()
     assert early == "early:  1 6,7"
     assert sorted(late) == ["late: 10.0.0.1:6379 1 0,1,2,3,4", "with-gpus: 10.0.0.1:6379 1 5"]
@@ -473,7 +457,7 @@ def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> 
     with pytest.raises(JobError, match="service late exited with 137"):
         os.killpg(pid, signal.SIGKILL)
         one.until(lambda: False)
-    one.stages.stop_services()
+    one.stages.end()
     assert not [role for role in one.children.roles.values() if role.startswith("service")]
 
 
@@ -486,7 +470,7 @@ def test_services_end_in_reverse_order(node: Callable[..., Node], tmp_path: Path
     one = node(services=[{"name": n, "run": run, "env": {"NAME": n}} for n in ("first", "last")] + [deaf])
     one.stages.begin()
     one.until(lambda: log.exists() and log.read_text() == "up\n" * 3)
-    one.stages.stop_services()
+    one.stages.end()
     assert log.read_text() == "up\n" * 3 + "last\nfirst\n"
 
 

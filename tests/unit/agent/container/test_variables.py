@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.container import node_context, variables
-from slurmray.agent.container.ray import ports, start
+from slurmray.agent.container import node_context, ports, variables
+from slurmray.agent.container.ray import start
+from slurmray.agent.inherited import FOREIGN
 from slurmray.errors import SpecError
 from slurmray.spec.job_spec import JobSpec
-from tests.unit.agent.containers import RAY, TIMEOUT, cluster, group, job, settings
+from tests.unit.agent.containers import RAY, TIMEOUT, cluster, group, job, prepare, service, settings
 
 from .ray.test_command import NEW, OLD, PORTS, start_argv
 from .test_ray_job import write_client
@@ -143,12 +144,9 @@ def run_job(folder: Path, launch: str) -> dict[str, dict[str, str]]:
     def dump(program: str) -> str:
         return f"env -0 >{dumps}/{program}.new; mv {dumps}/{program}.new {dumps}/{program}"
 
-    def argv(program: str, then: str = "") -> list[str]:
-        return ["bash", "-c", dump(program) + then]
+    def argv(program: str) -> list[str]:
+        return ["bash", "-c", dump(program)]
 
-    step = {"where": "head", "once": False}
-    service = {"where": "all", "host": False, "needs_ray": False, "env": {}, "gpus": 0, "restarts": 0}
-    service |= {"on_end": "fail"}
     wait = "; exec sleep 600"
     spec = settings(
         groups=[group(1, 3)],
@@ -157,19 +155,17 @@ def run_job(folder: Path, launch: str) -> dict[str, dict[str, str]]:
         env=ENV,
         preset_env=PRESET,
         prepare=[
-            {"name": "a", "run": argv("prepare"), "needs_ray": False, **step},
-            {"name": "b", "run": argv("prepare-with-ray"), "needs_ray": True, **step},
+            prepare("a", dump("prepare")),
+            prepare("b", dump("prepare-with-ray"), needs_ray=True),
         ],
         services=[
-            {**service, "name": "early", "gpus": 1, "run": argv("early", wait)},
-            {**service, "name": "masked", "run": argv("masked", wait)},
-            {**service, "name": "late", "needs_ray": True, "run": argv("late", wait)},
-            {**service, "name": "outside", "image": "x", "run": argv("outside"), "env": SERVICE_ENV},
+            service("early", dump("early") + wait, gpus=1, ready={"run": argv("ready")}),
+            service("masked", dump("masked") + wait, env={**SERVICE_ENV, "CUDA_VISIBLE_DEVICES": "service"}),
+            service("late", dump("late") + wait, needs_ray=True),
+            service("outside", dump("outside"), image="x", env=SERVICE_ENV),
         ],
         trainer={"nnodes": 7, "launch": launch, "runtime_env": {}, "command": argv("trainer")},
     )
-    spec["services"][0]["ready"] = {"run": argv("ready"), "timeout": 60}
-    spec["services"][1]["env"] = {**SERVICE_ENV, "CUDA_VISIBLE_DEVICES": "service"}
     with cluster(folder, ray__scripts__scripts=RAY_THAT_DUMPS) as made:
         made.env |= {**IMAGE, "DUMPS": str(dumps)}
         of_node = {"env_file": ENV_FILE, "node_env": NODE_ENV, "gpu_masks": GPU_MASKS}
@@ -177,8 +173,7 @@ def run_job(folder: Path, launch: str) -> dict[str, dict[str, str]]:
             write_client(folder / "lib")
             made.env["HOW"] = ""
             spec["container"]["workdir"] = str(folder / "job-gpu-1")
-        made.start(spec, job(env=OF_SUBMITTER), variables={"gpu-1": of_node})
-        assert made.run_until("exit")["code"] == 0
+        assert made.exit_code(spec, job(env=OF_SUBMITTER), variables={"gpu-1": of_node}) == 0
         inside = made.head.folder
         script = ["/bin/sh", str(inside / "begin-outside"), "/"]
         empty = {"PATH": os.environ["PATH"]}
@@ -438,7 +433,7 @@ def test_timeouts_of_ray_are_longer_than_the_probe_s(context: Any) -> None:
 
 
 @pytest.mark.attack("a variable of another Ray")
-@pytest.mark.parametrize("name", variables.FOREIGN)
+@pytest.mark.parametrize("name", FOREIGN)
 def test_variables_of_another_ray(context: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the image or the shell, and of env_file or node_env."""
     monkeypatch.setattr(os, "environ", {name: "x"})

@@ -78,7 +78,7 @@ def test_a_spare_node_replaces_a_slow_one(
     """The measured value names the GPU. The next start has the spare node in its place."""
     cluster = burn_in({"node2": change}, spares=1)
     assert findings(cluster) == [("node2", "preflight", check, found, wanted)]
-    assert cluster.controller.is_over(cluster.now)
+    assert cluster.controller.may_end(cluster.now)
     assert "stage_done" not in cluster.types()
     outcome = cluster.outcome(0)
     assert (outcome.code, outcome.node) == (65, "node2")

@@ -28,6 +28,7 @@ from slurmray.loading.load import load_plan
 from slurmray.loading.validate import make_plan
 from slurmray.rendering.script import render_script
 from slurmray.spec.job_spec import JobSpec
+from tests.unit.agent.containers import job as make_job
 from tests.unit.agent.containers import quick
 from tests.unit.agent.simulation import RecordedLog
 
@@ -115,7 +116,7 @@ class Job:
 
     plays: the trainer's exit code, `nothing` (the step ends), `fails` (the node fails), `asks` (the node
     has leftovers), `hostile` (a program prints messages) or `waits` (the trainer waits for a signal).
-    answers: the beginning of scontrol, for sh.
+    answers: the beginning of scontrol, for sh. edit: of the settings, by hand.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Job:
         plays: str,
         variables: dict[str, str] | None = None,
         answers: str = "",
+        edit: tuple[str, str] = ("", ""),
         **spec: Any,
     ) -> None:
         self.folder = folder
@@ -141,7 +143,9 @@ class Job:
         (folder / "job.yaml").write_text(json.dumps(settings))
         text = quick(render_script(load_plan(folder / "job.yaml", [], [])))
         self.script = folder / "generated.sh"
-        self.script.write_text(text.replace('"temp_dir": "/tmp"', f'"temp_dir": "{folder}/temp"'))
+        text = text.replace('"temp_dir": "/tmp"', f'"temp_dir": "{folder}/temp"')
+        assert edit[0] in text
+        self.script.write_text(text.replace(*edit, 1))
         self.process = subprocess.Popen(
             ["bash", str(self.script)],
             cwd=folder,
@@ -205,6 +209,27 @@ class Job:
     def events(self, attempt: int = 0) -> list[dict[str, Any]]:
         lines = (self.folder / f"slurmray-runs/7-{attempt}/events.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "part"),
+    [
+        ('"burn_in": 0', '"burn_in": 20', "burn_in, stages"),
+        ('"exit_codes": []', '"exit_codes": [85]', "restart"),
+        ('"gpus_per_node": 0', '"gpus_per_node": 8', "gpus, watch"),
+    ],
+)
+def test_settings_that_need_a_part_which_the_script_lacks(
+    tmp_path: Path, before: str, after: str, part: str
+) -> None:
+    """Somebody has edited them by hand."""
+    job = Job(tmp_path, "0", edit=(before, after))
+    code, log = job.wait()
+    assert code == 64
+    expected = f"the settings were edited, and need what this script does not have ({part}): "
+    expected += "render it again: slurmray render"
+    assert log.splitlines()[-1].endswith(f"failed (64 config): {expected}"), log
+    assert not (tmp_path / "job.json").exists(), "no step was started"
 
 
 @pytest.mark.parametrize("code", [0, 7])
@@ -549,7 +574,7 @@ def test_nodes_hear_whether_the_trainer_succeeded(code: int, tmp_path: Path) -> 
 def test_settings_of_a_start_on_fewer_nodes() -> None:
     spec = {"slurm": {"nodes": 3}, "on_node_loss": "restart", "restart": {"min_nodes": 1}}
     text = render_script(make_plan(JobSpec.model_validate(spec)))
-    job: Any = {"nodes": ["node2", "node3"], "spares": [], "spares_of_groups": [0], "run_dir": "/r"}
+    job: Any = make_job(nodes=["node2", "node3"], run_dir="/r")
     run = JobRun(text, job, [], RecordedLog(), CallQueue("the run directory"), Requests(), Loop(print))
     assert run.controller.settings["ray"]["nodes"] == 2
 
@@ -618,7 +643,7 @@ def test_tasks_are_in_slurm_s_order(monkeypatch: pytest.MonkeyPatch) -> None:
     text = render_script(make_plan(JobSpec.model_validate({"slurm": {"nodes": 2}, "spares": 1})))
     part: Any = SimpleNamespace(env={"SLURM_JOB_ID": "7"}, cpus=1, record="")
     part.nodes, part.in_order = ["node3", "node1", "node2"], ["node1", "node2", "node3"]
-    job: Any = {"id": "7", "name_for_commands": "7", "nodes": ["node3", "node1"], "spares": ["node2"]}
+    job: Any = make_job(nodes=["node3", "node1"], spares=["node2"])
     step.start_steps(text, job, [part])
     job["spares"] = []
     step.start_steps(text, job, [part])
@@ -630,19 +655,13 @@ def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.Monkey
     """srun prints why, and nobody else would notice."""
     monkeypatch.setattr(parts, "story_command", lambda *_: ["bash", "-c", "exit 1"])
     text = render_script(make_plan(JobSpec()))
-    job: Any = {
-        "nodes": ["node1"],
-        "spares": [],
-        "spares_of_groups": [0],
-        "batch_host": "node2",
-        "run_dir": "/nowhere",
-    }
+    job: Any = make_job(nodes=["node1"], batch_host="node2")
     component: Any = SimpleNamespace(record="")
     run = JobRun(
         text, job, [component], RecordedLog(), CallQueue("the run directory"), Requests(), Loop(print)
     )
     seen: list[int] = []
-    monkeypatch.setattr(run.controller, "on_output_step_over", lambda code, _now: seen.append(code))
+    monkeypatch.setattr(run.controller.losses, "on_output_step_over", lambda code, _now: seen.append(code))
     monkeypatch.setattr(run.controller, "tick", lambda _now: None)
     run.read_trainer_output("/nowhere")
     until = time.monotonic() + HANG
@@ -660,7 +679,7 @@ def test_an_error_while_the_log_is_full(tmp_path: Path) -> None:
 
 def make_run(files: CallQueue, **job: Any) -> JobRun:
     text = render_script(make_plan(JobSpec.model_validate({"ray": {"metrics": True}})))
-    job = {"nodes": ["node1"], "spares": [], "spares_of_groups": [0], "batch_host": "node1", **job}
+    job = make_job(nodes=["node1"], batch_host="node1", **job)
     component: Any = SimpleNamespace(record="")
     return JobRun(text, cast(Any, job), [component], RecordedLog(), files, Requests(), Loop(print))
 
@@ -735,13 +754,13 @@ def test_a_trainer_whose_last_line_has_no_newline(tmp_path: Path, stream: str) -
 
 def test_a_log_whose_file_system_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size is read in a thread: the controller goes on, and sends heartbeats."""
-    text = render_script(make_plan(JobSpec()))
-    job: Any = {"nodes": ["node1"], "spares": [], "spares_of_groups": [0], "batch_host": "", "run_dir": "/"}
+    text = render_script(make_plan(JobSpec(slurm={"gpus_per_node": 1})))
+    job: Any = make_job(nodes=["node1"], batch_host="", run_dir="/")
     component: Any = SimpleNamespace(record="")
     files, is_back, sizes = CallQueue("the run directory"), threading.Event(), []
     run = JobRun(text, job, [component], RecordedLog(), files, Requests(), Loop(print))
     monkeypatch.setattr(run.controller, "tick", lambda _now: None)
-    monkeypatch.setattr(run.controller.stall, "on_output", lambda size, _now: sizes.append(size))
+    monkeypatch.setattr(run.controller, "on_log_size", lambda size, _now: sizes.append(size))
     with tempfile.TemporaryFile() as log:
         log.write(b"text")
         log.flush()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.controller.message_check import USE
+from slurmray.agent.controller.protocol import USE
 
 from ..simulation import FOLDER, Cluster
 
@@ -53,7 +53,7 @@ def test_a_job_that_only_checks_and_is_cancelled() -> None:
     cluster = Cluster(nodes=2, only_checks=True)
     cluster.receive_from_all("started", step="0")
     cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
-    cluster.controller.is_step_over = True
+    cluster.controller.losses.on_step_over(cluster.nodes, cluster.now)
     assert cluster.end().code == 67
     cluster.controller.requests.is_stopping = True
     assert cluster.end().source == "slurm"
@@ -116,7 +116,7 @@ def with_gpus(**settings: Any) -> Cluster:
     cluster.receive_from_all("checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER, gpus=1)
     for kind, fields in (("ready", {}), ("trainer", {"command": "x"}), ("exit", {"code": 1})):
         cluster.receive("node1", kind, **fields)
-    assert not cluster.controller.is_over(cluster.now)
+    assert not cluster.controller.may_end(cluster.now)
     cluster.receive_from_all("healthy")
     return cluster
 
@@ -126,7 +126,7 @@ def test_a_trainer_that_fails_because_of_a_lost_gpu(on_node_loss: str) -> None:
     cluster = with_gpus(on_node_loss=on_node_loss, spares=1)
     text = "lost GPU-3f: nvidia-smi: Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error"
     for node, lost in (("node1", ""), ("node4", text), ("node3", text)):
-        assert not cluster.controller.is_over(cluster.now)
+        assert not cluster.controller.may_end(cluster.now)
         cluster.receive(node, "gpus", lost=lost)
     assert cluster.wait(1)
     end = cluster.end()
@@ -393,7 +393,7 @@ def test_a_signal_is_passed_on_once() -> None:
     cluster.train()
     cluster.wait(3)
     for _ in range(3):
-        cluster.controller.on_signal("USR1", cluster.now)
+        cluster.controller.endings.on_signal("USR1", cluster.now)
         cluster.receive_from_all("signal", name="USR1")
         cluster.receive("node1", "signal", name="KILL")
     assert cluster.sent[-1] == {"type": "signal", "name": "USR1"}
@@ -419,7 +419,7 @@ def test_on_node_loss_continue_needs_the_head_node() -> None:
     assert not cluster.wait(60)
     cluster.lost.clear()  # a lost node stays lost
     assert not cluster.wait(10)
-    assert "node2" not in cluster.controller.monitor.nodes()
+    assert "node2" not in cluster.controller.losses.monitor.nodes()
     assert [name for name, _ in cluster.log.events].count("node_loss") == 1
     cluster.receive("node1", "failed", kind="ray", message="raylet exited")
     assert cluster.wait(1)
@@ -630,10 +630,10 @@ def test_each_node_has_time_to_answer_check_health() -> None:
     cluster.receive("node1", "exit", code=1)
     for node in ("node1", "node3"):
         cluster.receive(node, "healthy")
-    assert not cluster.controller.is_over(cluster.now)
+    assert not cluster.controller.may_end(cluster.now)
     cluster.now += 1
     cluster.receive("node2", "heartbeat", doing="")  # it runs, but its answer may be on its way
-    assert not cluster.controller.is_over(cluster.now)
+    assert not cluster.controller.may_end(cluster.now)
     cluster.receive("node2", "failed", kind="ray", message="raylet exited")
     assert cluster.wait(1)
     assert cluster.end().code == 71
@@ -710,7 +710,7 @@ def test_a_grace_period_that_is_cut_short() -> None:
         cluster.wait(second)
         cluster.controller.requests.is_grace_over = True
         cluster.wait(end - second)
-        assert not cluster.controller.is_over(cluster.now), second
+        assert not cluster.controller.may_end(cluster.now), second
         assert cluster.wait(2), second
 
 
@@ -807,7 +807,7 @@ def test_nodes_that_are_not_ready_for_the_same_reason_are_one_line() -> None:
         why = "has 7 of 8 GPUs" if number == 40 else "has not joined"
         cluster.receive("node1", "not_ready", missing=f"node{number}", why=why)
     expected = ["node[2-39,41-64] has not joined", "node40 has 7 of 8 GPUs"]
-    assert cluster.controller.not_ready_texts() == expected
+    assert cluster.controller.gate.not_ready_texts() == expected
 
 
 def test_a_node_that_never_sends_a_message() -> None:
@@ -817,7 +817,7 @@ def test_a_node_that_never_sends_a_message() -> None:
     assert cluster.wait(60)
     assert 45 <= cluster.now <= 47
     assert cluster.end().code == 68
-    assert [node for node, _ in cluster.controller.not_ready] == ["node3"]
+    assert [node for node, _ in cluster.controller.gate.not_ready] == ["node3"]
     assert any("waiting for node3" in line for line in cluster.log.lines)
 
 
@@ -836,7 +836,7 @@ def test_commands_that_do_not_end_are_named(setup: str, field: str, why: str) ->
         cluster.receive(node, "checked", addresses=[], proxy=False, folder=FOLDER)
     for _ in cluster.passes(60):
         cluster.receive("node3", "heartbeat", doing="", **({"field": field} if field else {}))
-    assert [f"node3 {why}"] == cluster.controller.not_ready_texts()
+    assert [f"node3 {why}"] == cluster.controller.gate.not_ready_texts()
     end = f"for 45 s; {field} still runs on node3" if field else "for 45 s"
     outcome = cluster.end()
     assert (outcome.code, outcome.text.endswith(end)) == (68, True), outcome.text
@@ -847,7 +847,8 @@ def test_a_node_without_python_may_still_run_setup() -> None:
     cluster.lost.add("node3")
     cluster.check()
     assert cluster.wait(60)
-    assert cluster.controller.not_ready_texts() == ["node3 has not been checked: its setup may still run"]
+    texts = cluster.controller.gate.not_ready_texts()
+    assert texts == ["node3 has not been checked: its setup may still run"]
 
 
 def test_controller_waits_for_a_long_pull() -> None:
@@ -856,7 +857,7 @@ def test_controller_waits_for_a_long_pull() -> None:
     for _ in cluster.passes(300):
         if cluster.now % 5 == 0:
             cluster.receive("node2", "heartbeat", doing="pull")
-    assert not cluster.controller.is_over(cluster.now)
+    assert not cluster.controller.may_end(cluster.now)
 
 
 def test_a_container_that_ends_unexpectedly() -> None:
@@ -888,8 +889,8 @@ def test_a_task_that_is_killed() -> None:
 def test_srun_that_is_killed() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.controller.on_step_over(cluster.nodes, cluster.now)
-    assert cluster.controller.is_over(1)
+    cluster.controller.losses.on_step_over(cluster.nodes, cluster.now)
+    assert cluster.controller.may_end(1)
     cluster.controller.begin_end()
     text = (
         "failed (71 node lost): node1: the step ended unexpectedly; srun exited with 137 (128 + signal KILL)"
@@ -900,8 +901,8 @@ def test_srun_that_is_killed() -> None:
 def test_the_step_of_a_group_that_ends() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.controller.on_step_over(["node2", "node3"], cluster.now)
-    assert not cluster.controller.is_over(cluster.now)
+    cluster.controller.losses.on_step_over(["node2", "node3"], cluster.now)
+    assert not cluster.controller.may_end(cluster.now)
     assert cluster.wait(5)
     text = "node2 and node3: the step ended unexpectedly. The job's log has the messages of srun"
     assert cluster.end().text == f"failed (71 node lost): {text}"
@@ -910,7 +911,7 @@ def test_the_step_of_a_group_that_ends() -> None:
 def test_slurm_ends_the_step_of_a_group_before_it_signals_the_batch_script() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.controller.on_step_over(["node2", "node3"], cluster.now)
+    cluster.controller.losses.on_step_over(["node2", "node3"], cluster.now)
     cluster.wait(2)
     cluster.controller.requests.is_stopping = True
     cluster.wait(30)
@@ -922,7 +923,7 @@ def test_the_nodes_of_a_group_have_cleaned_up() -> None:
     cluster.train()
     for node in ("node2", "node3"):
         cluster.receive(node, "gone")
-    cluster.controller.on_step_over(["node2", "node3"], cluster.now)
+    cluster.controller.losses.on_step_over(["node2", "node3"], cluster.now)
     assert not cluster.wait(10)
 
 

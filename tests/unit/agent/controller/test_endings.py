@@ -120,9 +120,9 @@ def test_the_step_of_a_service_ends() -> None:
     cluster = Cluster()
     cluster.train()
     assert cluster.has_started_services
-    cluster.controller.on_service_step_over("web", ["node2"], 1, cluster.now)
+    cluster.controller.losses.on_service_step_over("web", ["node2"], 1, cluster.now)
     assert not cluster.wait(3), "Slurm may be ending the job"
-    cluster.controller.on_service_step_over("web", ["node2"], 1, cluster.now)
+    cluster.controller.losses.on_service_step_over("web", ["node2"], 1, cluster.now)
     assert cluster.wait(1)
     assert cluster.controller.logs_to_show() == ["service-web"]
     end = cluster.end()
@@ -134,7 +134,7 @@ def test_the_step_of_a_service_ends() -> None:
 def test_slurm_ends_the_step_of_a_service_before_the_batch_script() -> None:
     cluster = Cluster()
     cluster.train()
-    cluster.controller.on_service_step_over("web", ["node2"], 143, cluster.now)
+    cluster.controller.losses.on_service_step_over("web", ["node2"], 143, cluster.now)
     assert not cluster.wait(2)
     cluster.controller.requests.is_stopping = True
     assert not cluster.wait(5)
@@ -148,7 +148,7 @@ def test_the_step_of_a_service_ends_with_its_last_node(is_lost: bool) -> None:
     """srun notices before there are too few heartbeats."""
     cluster = Cluster(on_node_loss="continue")
     cluster.train()
-    cluster.controller.on_service_step_over("web", ["node2"], 1, cluster.now)
+    cluster.controller.losses.on_service_step_over("web", ["node2"], 1, cluster.now)
     cluster.lost = {"node2"} if is_lost else set()
     assert not cluster.wait(25)
     assert cluster.wait(60) != is_lost
@@ -164,7 +164,7 @@ def test_services_do_not_start_where_a_node_is_unfit() -> None:
 @pytest.mark.parametrize(("runtime", "code"), [("pyxis", 66), ("none", 67)])
 def test_no_task_has_started(runtime: str, code: int) -> None:
     cluster = Cluster(container={"runtimes": [runtime]})
-    cluster.controller.on_step_over(cluster.nodes, cluster.now)
+    cluster.controller.losses.on_step_over(cluster.nodes, cluster.now)
     assert cluster.outcome(1).code == code
 
 
@@ -172,7 +172,7 @@ def test_the_loss_of_the_head_node_is_not_taken_for_a_failure_of_its_output() ->
     """The head node is another host than the batch script's."""
     cluster = Cluster()
     cluster.train()
-    cluster.controller.on_output_step_over(1, cluster.now)
+    cluster.controller.losses.on_output_step_over(1, cluster.now)
     cluster.lost = {"node1"}
     assert cluster.wait(60)
     assert "no heartbeat for 25 s" in cluster.end().text
@@ -183,7 +183,7 @@ def test_the_trainer_s_output_cannot_be_read(exits: bool) -> None:
     """The head node is another host than the batch script's. The trainer waits for a reader, or has run."""
     cluster = Cluster()
     cluster.train()
-    cluster.controller.on_output_step_over(1, cluster.now)
+    cluster.controller.losses.on_output_step_over(1, cluster.now)
     assert not cluster.wait(25)
     if exits:
         cluster.receive("node1", "exit", code=3)
@@ -275,7 +275,7 @@ def test_scancel_while_srun_starts_tasks() -> None:
     cluster = Cluster(2)
     line = "srun: error: Task launch for StepId=9.0 failed on node node2: Job credential revoked"
     cluster.controller.on_srun_error(line, cluster.nodes)
-    cluster.controller.on_step_over(cluster.nodes, cluster.now)
+    cluster.controller.losses.on_step_over(cluster.nodes, cluster.now)
     cluster.controller.tick(cluster.now)
     cluster.controller.requests.is_stopping = True
     assert cluster.end().code == 143

@@ -202,7 +202,7 @@ def test_slurm_starts_no_step(number: int) -> None:
     """In a restart: it is slurmctld's failure, not the job's."""
     cluster = Cluster(nodes=2)
     cluster.job.update(chances=1, restart=number)
-    cluster.controller.on_step_over(cluster.nodes, 0.0)
+    cluster.controller.losses.on_step_over(cluster.nodes, 0.0)
     assert bool(reason(cluster, [])) == (number > 0)
 
 

@@ -17,7 +17,7 @@ import pytest
 from slurmray.agent import command_runner, heartbeat, inherited, job_log, loop, signals
 from slurmray.agent.command_runner import Result
 from slurmray.agent.controller import controller_process, job_run
-from slurmray.agent.controller.decisions import SLURMCTLD
+from slurmray.agent.controller.actions import SLURMCTLD
 from slurmray.agent.wire import codec
 from slurmray.loading.validate import make_plan
 from slurmray.rendering.script import render_script
@@ -63,7 +63,7 @@ class Start:
         self.nodes = [node for node in NODES if node in [*job["nodes"], *job["spares"]]]
         self.members = job["nodes"]
         self.decoder, self.error_decoder = codec.LineDecoder(codec.MAX_TEXT), codec.LineDecoder()
-        self.is_over = False
+        self.has_ended = False
         self.code: int | None = None
         self.process = SimpleNamespace(poll=lambda: self.code, kill=self.end)
         self.outbox = SimpleNamespace(send=self.receive, close=self.close)
@@ -249,7 +249,7 @@ class World:
 
     def find_answers(self, run: job_run.JobRun) -> None:
         if self.is_slurmctld_up:
-            run.controller.on_answer(SLURMCTLD, run.clock.now())
+            run.controller.losses.on_answer(SLURMCTLD, run.clock.now())
 
     # -- for the nodes -----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from slurmray.agent.controller.protocol import TRAINING
 from slurmray.agent.controller.roster import Roster
 from slurmray.agent.controller.stall import describe_stacks
 
@@ -40,7 +41,7 @@ def watch(
     for _ in range(2 * minutes):
         for node in cluster.nodes:
             cluster.receive(node, "heartbeat", doing="", use=use(node, cluster.now))
-        cluster.controller.stall.on_output(output(cluster.now), cluster.now)
+        cluster.controller.on_log_size(output(cluster.now), cluster.now)
         for _ in cluster.passes(30):
             if "collect_evidence" in cluster.types():
                 return True
@@ -63,7 +64,7 @@ def test_stalls_of_several_starts_have_their_own_folders() -> None:
 def test_a_log_whose_file_system_stalls() -> None:
     """The trainer may wait for it, too; once it answers, the count begins again."""
     cluster = train()
-    cluster.controller.stall.on_output(7, cluster.now)
+    cluster.controller.on_log_size(7, cluster.now)
     for _ in range(2 * 60):
         for node in cluster.nodes:
             cluster.receive(node, "heartbeat", doing="", use=IDLE)
@@ -113,7 +114,7 @@ def test_one_report_per_limit() -> None:
     for _ in range(2 * 70):
         for node in cluster.nodes:
             cluster.receive(node, "heartbeat", doing="", use=IDLE)
-        cluster.controller.stall.on_output(7, cluster.now)
+        cluster.controller.on_log_size(7, cluster.now)
         assert not cluster.wait(30)
     assert [stall["number"] for stall in stalls(cluster)] == [1, 2]
     assert cluster.types().count("collect_evidence") == 2
@@ -122,7 +123,7 @@ def test_one_report_per_limit() -> None:
 def test_one_report_per_limit_of_a_progress_file() -> None:
     cluster = train(progress="steps.log")
     for _ in range(6 * 70):
-        cluster.controller.stall.on_progress(7, cluster.now)
+        cluster.controller.on_progress_file(7, cluster.now)
         assert not cluster.wait(10)
     assert len(stalls(cluster)) == 2
 
@@ -130,7 +131,7 @@ def test_one_report_per_limit_of_a_progress_file() -> None:
 def test_a_progress_file_that_changes_while_gpus_wait() -> None:
     cluster = train(progress="steps.log")
     for minute in range(45):
-        cluster.controller.stall.on_progress(minute // 20, cluster.now)
+        cluster.controller.on_progress_file(minute // 20, cluster.now)
         assert not watch(cluster, 1, lambda *_: IDLE)
 
 
@@ -176,7 +177,8 @@ def test_a_node_that_was_left_out() -> None:
     cluster = train(on_node_loss="continue")
     for node in cluster.nodes:
         cluster.receive(node, "heartbeat", doing="", use=IDLE)
-    cluster.controller.stall.forget("node3")
+    for part in cluster.controller.parts:
+        part.on_node_left_out("node3")
     assert watch(cluster, 40, lambda node, _: IDLE if node != "node3" else {})
     assert not cluster.wait(60)
     assert stalls(cluster)[0]["text"] == "no output for 30 min; GPUs of node1, node2: idle"
@@ -232,10 +234,11 @@ def test_a_restart_of_the_trainer_counts_from_its_start() -> None:
     """Also with a progress file, which an earlier start has written."""
     cluster = train(progress="steps.log")
     cluster.now += 25 * MINUTE
-    cluster.controller.stall.on_progress(-1, cluster.now)
-    cluster.controller.stall.begin(cluster.now)
-    cluster.controller.stall.on_progress(-1, cluster.now + 29 * MINUTE)
-    assert not cluster.controller.stall.tick(3, cluster.now + 29 * MINUTE)
+    cluster.controller.on_progress_file(-1, cluster.now)
+    for part in cluster.controller.parts:
+        part.on_progress(TRAINING, cluster.now)
+    cluster.controller.on_progress_file(-1, cluster.now + 29 * MINUTE)
+    assert not any(part.tick(cluster.now + 29 * MINUTE) for part in cluster.controller.parts)
     assert "collect_evidence" not in cluster.types()
 
 
@@ -269,10 +272,10 @@ def test_a_progress_file() -> None:
     """Unchanged, it is a stall whatever the GPUs do; but not while its file system does not answer."""
     cluster = train(progress="steps.log")
     for minute in range(70):
-        cluster.controller.stall.on_progress(minute // 20, cluster.now)
+        cluster.controller.on_progress_file(minute // 20, cluster.now)
         assert not watch(cluster, 1, lambda *_: WORKING, int)
     assert not watch(cluster, 60, lambda *_: WORKING, int), "no answer"
-    cluster.controller.stall.on_progress(3, cluster.now)
+    cluster.controller.on_progress_file(3, cluster.now)
     assert watch(cluster, 1, lambda *_: WORKING, int)
     assert not cluster.wait(60)
     assert stalls(cluster)[0]["text"] == "steps.log has not changed for 30 min"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.controller import state
-from slurmray.agent.controller.outcome import Failure
+from slurmray.agent.controller import protocol, state
+from slurmray.agent.controller.failure import Failure
 from tests.attacks import tried
 
 from ..simulation import FOLDER, Cluster
@@ -46,13 +46,13 @@ def at(progress: str) -> Cluster:
     cluster = Cluster()
     cluster.receive_from_all("started", step="0")
     steps: list[tuple[str, Any]] = [
-        (state.STARTING_RAY, cluster.check),
-        (state.READY, lambda: cluster.receive("node1", "ready")),
-        (state.TRAINING, lambda: cluster.receive("node1", "trainer", command="python3 train.py")),
-        (state.TRAINED, lambda: cluster.receive("node1", "exit", code=1)),
+        (protocol.STARTING_RAY, cluster.check),
+        (protocol.READY, lambda: cluster.receive("node1", "ready")),
+        (protocol.TRAINING, lambda: cluster.receive("node1", "trainer", command="python3 train.py")),
+        (protocol.TRAINED, lambda: cluster.receive("node1", "exit", code=1)),
     ]
     for name, step in steps:
-        if state.JOB.index(name) <= state.JOB.index(progress):
+        if protocol.JOB.index(name) <= protocol.JOB.index(progress):
             step()
     assert cluster.controller.state.progress == progress
     return cluster
@@ -77,11 +77,12 @@ ALLOWED = {
 
 
 def test_each_message_of_the_table_is_tried() -> None:
-    assert MESSAGES.keys() == state.EXPECTED.keys() == ALLOWED.keys()
+    limited = {name for name, kind in protocol.KINDS.items() if kind.during != protocol.JOB}
+    assert MESSAGES.keys() == limited == ALLOWED.keys()
 
 
 def test_the_messages_of_a_job_are_allowed() -> None:
-    for progress in state.JOB:
+    for progress in protocol.JOB:
         job = at(progress).controller.state
         refused = {kind for kind in ALLOWED if job.refusal("node1", kind).endswith(f"the job is {progress}")}
         assert refused == {kind for kind in ALLOWED if progress not in ALLOWED[kind]}
@@ -123,9 +124,9 @@ def test_a_finding_while_the_step_is_being_ended() -> None:
 
 
 @pytest.mark.attack("messages that no state of the job allows")
-@pytest.mark.parametrize("progress", state.JOB)
+@pytest.mark.parametrize("progress", protocol.JOB)
 def test_a_message_that_the_job_does_not_expect(progress: str) -> None:
-    unexpected = [kind for kind in MESSAGES if progress not in state.EXPECTED[kind]]
+    unexpected = [kind for kind in MESSAGES if progress not in protocol.KINDS[kind].during]
     for kind in tried(unexpected):
         cluster = at(progress)
         before = repr(effects(cluster))
@@ -142,7 +143,7 @@ FROM_HEAD = ["versions", "join", "joined", "ready", "attach", "trainer", "exit"]
 @pytest.mark.attack("messages that no state of the job allows")
 def test_a_message_of_the_head_node_from_a_worker() -> None:
     for kind in tried(FROM_HEAD):
-        cluster = at(state.EXPECTED[kind][0])
+        cluster = at(protocol.KINDS[kind].during[0])
         before = repr(effects(cluster))
         cluster.receive("node2", kind, **MESSAGES[kind])
         assert repr(effects(cluster)) == before, kind
@@ -152,7 +153,7 @@ def test_a_message_of_the_head_node_from_a_worker() -> None:
 @pytest.mark.attack("messages that no state of the job allows", inputs=2)
 def test_a_dashboard_and_a_signal_of_a_worker() -> None:
     """These may come at any time, but from the head node."""
-    cluster = at(state.TRAINING)
+    cluster = at(protocol.TRAINING)
     before = repr(effects(cluster))
     cluster.receive("node2", "dashboard", address="10.0.0.2", port=8265)
     cluster.receive("node2", "signal", name="USR1")
@@ -174,34 +175,44 @@ def test_messages_that_the_state_of_a_node_does_not_allow() -> None:
     assert cluster.controller.state.trainer_code is None
 
 
+def come(job: state.JobState, node: str, kind: str) -> None:
+    """Send a message of a node, or lose it."""
+    if kind == "lost":
+        job.lose_task(node)
+    else:
+        fields = {"nodes": [node]} if kind == "joined" else MESSAGES.get(kind, {})
+        job.receive({"type": kind, "node": node, **fields})
+
+
 def test_a_node_that_is_gone_is_not_lost() -> None:
     job = state.JobState(["node1", "node2"], state.Requests())
     for kind in ("started", "checked", "joined", "joined", "unfit", "lost", "gone", "lost", "unfit"):
-        job.advance(["node2"], kind)
-    assert (job.nodes["node2"].progress, job.nodes["node2"].end) == (state.IN_RAY, state.GONE)
-    assert [job.count(name) for name in (*state.NODE[1:], *state.ENDS[1:])] == [1] * 6
-    job.advance(["node1"], "checked")
-    assert job.nodes["node1"].progress == state.WAITING
-    assert not job.have_all(state.STARTED)
+        come(job, "node2", kind)
+    assert (job.nodes["node2"].progress, job.nodes["node2"].end) == (protocol.IN_RAY, protocol.GONE)
+    assert [job.count(name) for name in (*protocol.NODE[1:], *protocol.ENDS[1:])] == [1] * 6
+    come(job, "node1", "checked")
+    assert job.nodes["node1"].progress == protocol.WAITING
+    assert not job.have_all(protocol.STARTED)
 
 
-@pytest.mark.parametrize("steps", range(len(state.NEXT_OF_NODE) + 1))
+@pytest.mark.parametrize("steps", range(len(protocol.NODE)))
 def test_a_node_that_is_left_out_is_counted_once(steps: int) -> None:
     """Whether it goes on or not. steps: how far it has come."""
-    kinds = [*state.NEXT_OF_NODE]
+    kinds = ["started", "checked", "joined"]
     job = state.JobState(["node1", "node2"], state.Requests())
     for kind in kinds[:steps]:
-        job.advance(["node2"], kind)
+        come(job, "node2", kind)
     assert job.leave_out("node2")
     assert not job.leave_out("node2"), "it is not new"
-    assert job.nodes["node2"].progress == state.NODE[steps], "it comes to nothing by that"
+    assert job.nodes["node2"].progress == protocol.NODE[steps], "it comes to nothing by that"
     for kind in kinds:
-        assert not job.have_all(state.NEXT_OF_NODE[kind])
-        job.advance(["node1", "node2"], kind)
-        assert job.have_all(state.NEXT_OF_NODE[kind])
-        assert job.count(state.NEXT_OF_NODE[kind]) == 2
-    assert [job.count(name) for name in state.ENDS[1:]] == [0, 0, 0]
-    assert job.nodes["node2"].end == state.UP
+        assert not job.have_all(protocol.KINDS[kind].node)
+        come(job, "node1", kind)
+        come(job, "node2", kind)
+        assert job.have_all(protocol.KINDS[kind].node)
+        assert job.count(protocol.KINDS[kind].node) == 2
+    assert [job.count(name) for name in protocol.ENDS[1:]] == [0, 0, 0]
+    assert job.nodes["node2"].end == protocol.UP
 
 
 def test_a_spare_node_that_comes_back() -> None:
@@ -226,25 +237,25 @@ def test_a_node_only_goes_on() -> None:
     node = job.nodes["node1"]
     seen = []
     for kind in ("joined", "checked", "started", "joined", "started", "checked", "checked", "joined"):
-        job.advance(["node1"], kind)
+        come(job, "node1", kind)
         seen.append((node.progress, node.has_been_checked))
     assert seen == [
-        *[(state.WAITING, False)] * 2,
-        *[(state.STARTED, False)] * 3,
-        *[(state.CHECKED, True)] * 2,
-        (state.IN_RAY, True),
+        *[(protocol.WAITING, False)] * 2,
+        *[(protocol.STARTED, False)] * 3,
+        *[(protocol.CHECKED, True)] * 2,
+        (protocol.IN_RAY, True),
     ]
-    assert [job.count(name) for name in state.NODE[1:]] == [1, 1, 1]
+    assert [job.count(name) for name in protocol.NODE[1:]] == [1, 1, 1]
     ends = []
     for kind in ("unfit", "unfit", "gone", "lost"):
-        assert node.is_over == (kind == "lost")
-        job.advance(["node1"], kind)
+        assert node.has_ended == (kind == "lost")
+        come(job, "node1", kind)
         ends.append(node.end)
-    assert ends == [state.UNFIT, state.UNFIT, state.GONE, state.GONE]
-    assert [job.count(name) for name in state.ENDS[1:]] == [1, 0, 1]
+    assert ends == [protocol.UNFIT, protocol.UNFIT, protocol.GONE, protocol.GONE]
+    assert [job.count(name) for name in protocol.ENDS[1:]] == [1, 0, 1]
     lost = state.JobState(["node1"], state.Requests())
-    lost.advance(["node1"], "lost")
-    assert lost.nodes["node1"].is_over
+    come(lost, "node1", "lost")
+    assert lost.nodes["node1"].has_ended
 
 
 def test_a_new_job() -> None:
@@ -252,13 +263,13 @@ def test_a_new_job() -> None:
     requests = state.Requests()
     assert not (requests.is_end_requested or requests.is_grace_over or requests.signals)
     job = state.JobState(["node1", "node2"], requests)
-    assert (job.head, job.progress, [*job.nodes]) == ("node1", state.CHECKING, ["node1", "node2"])
+    assert (job.head, job.progress, [*job.nodes]) == ("node1", protocol.CHECKING, ["node1", "node2"])
     assert not (job.is_ending or job.failure or job.later or job.blamed or job.has_trained)
     assert job.trainer_code is None
     for node in job.nodes.values():
-        assert (node.progress, node.end, node.field) == (state.WAITING, state.UP, "")
+        assert (node.progress, node.end, node.field) == (protocol.WAITING, protocol.UP, "")
         assert not (node.is_healthy or node.is_signalled or node.has_finding or node.has_unknown_gpus)
-        assert not (node.is_lost or node.is_left_out or node.is_over or node.addresses)
+        assert not (node.is_lost or node.is_left_out or node.has_ended or node.addresses)
     for name in ("is_time_up", "is_stopping"):
         asked = state.Requests()
         setattr(asked, name, True)
@@ -268,13 +279,14 @@ def test_a_new_job() -> None:
     assert not over.is_end_requested, "it only shortens what was requested"
 
 
-@pytest.mark.parametrize("progress", state.JOB)
+@pytest.mark.parametrize("progress", protocol.JOB)
 def test_whether_the_trainer_has_been_started(progress: str) -> None:
-    assert at(progress).controller.state.has_trained == (progress in (state.TRAINING, state.TRAINED))
+    assert at(progress).controller.state.has_trained == (progress in (protocol.TRAINING, protocol.TRAINED))
 
 
 def test_the_nodes_to_blame_for_the_end_of_a_start() -> None:
     job = state.JobState(["node1"], state.Requests())
-    job.failure = Failure(["node3", "node2"], "ray", "the raylet was killed")
-    job.later = [Failure(["node5"], "node_lost", "no heartbeat"), Failure([], "stalled", "no output")]
+    assert job.fail(Failure(["node3", "node2"], "ray", "the raylet was killed"))
+    assert not job.fail(Failure(["node2", "node5"], "node_lost", "no heartbeat"))
+    assert not job.fail(Failure([], "stalled", "no output"))
     assert job.blamed == ["node3", "node2", "node5"]

@@ -23,6 +23,7 @@ import pytest
 from slurmray.agent import heartbeat, script_parts
 from slurmray.loading.load import load_plan
 from slurmray.rendering.script import render_script
+from tests.unit.agent.containers import job as make_job
 from tests.unit.agent.containers import quick
 from tests.unit.agent.peer import Peer
 from tests.unit.agent.wire_types import TO_CONTROLLER, TO_NODES
@@ -111,33 +112,20 @@ class NodeProcess:
         path.chmod(0o755)
 
     def send_job(self, nodes: tuple[str, ...] = ("node1",), chances: int = 0) -> None:
-        job = {
-            "id": "7",
-            "name": "my job",
-            "name_for_commands": "7",
-            "attempt": 0,
-            "chances": chances,
-            "restart": 0,
-            "restarts_before": 0,
-            "batch_host": nodes[0],
-            "nodes": list(nodes),
-            "spares": [],
-            "spares_of_groups": [0],
-            "cpus": [1],
-            "memory": [0],
-            "grace": 5,
-            "slurmd_port": 1,
-            "run_dir": str(self.run_dir),
-            "log_file": str(self.folder / "slurm-7.out"),
-            "mark": "0123456789",
-            "token": "t0ken",
-            "started": time.time(),
-            "env": {},
-            "done_before": [],
-            "stalls": 0,
-            "commit": "",
-        }
-        self.send("job", job=job)
+        self.send(
+            "job",
+            job=make_job(
+                id="7",
+                chances=chances,
+                batch_host=nodes[0],
+                nodes=list(nodes),
+                grace=5,
+                run_dir=str(self.run_dir),
+                log_file=str(self.folder / "slurm-7.out"),
+                mark="0123456789",
+                started=time.time(),
+            ),
+        )
 
     def wait_for(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Return the next message of that type with these fields; drop those before it. Sends heartbeats."""

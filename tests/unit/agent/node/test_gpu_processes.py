@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.node import gpu_processes, samples
+from slurmray.agent.node import gpu_processes, gpu_samples, samples
 
 from ..fake_node import FakeNode
 
@@ -129,7 +129,7 @@ def test_a_sample_has_them_once_in_ten_minutes(node: FakeNode, monkeypatch: pyte
     gpus = 'echo "GPU-a, 90, 1"; echo "GPU-b, 90, 1"'
     node.program("nvidia-smi", f'case "$1" in *compute-apps*) echo "GPU-a, 11, 60000" ;; *) {gpus} ;; esac')
     clock = SimpleNamespace(time=lambda: 5.0, monotonic=lambda: 1000.0)
-    monkeypatch.setattr(samples, "time", clock)
+    monkeypatch.setattr(gpu_samples, "time", clock)
     sampler = samples.Sampler(node, has_own_shm=True)
     uses = []
     for number in range(42):

@@ -246,7 +246,7 @@ def test_an_archive_that_cannot_be_loaded(tmp_path: Path) -> None:
 def test_an_image_that_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With container.stage, unless it is here; an archive is loaded on each node all the same."""
     shared: list[str] = []
-    monkeypatch.setattr(shared_image, "ensure", lambda _, runtime: shared.append(runtime.image))
+    monkeypatch.setattr(shared_image, "ensure", lambda _, runtime, *__: shared.append(runtime.image))
     for number, (is_here, container) in enumerate([(False, {}), (True, {}), (False, {"archive": "x.tar"})]):
         (tmp_path / str(number)).mkdir()
         node, runtime = make(tmp_path / str(number), "touch here", is_here, stage="shared", **container)

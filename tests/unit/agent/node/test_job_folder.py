@@ -12,11 +12,12 @@ import pytest
 
 from slurmray.agent.job_errors import JobError
 from slurmray.agent.node import job_folder
+from slurmray.agent.parts import PARTS
 from slurmray.rendering.script import agent_text
 
 from ..fake_node import FakeNode
 
-AGENT = agent_text()
+AGENT = agent_text(PARTS)
 BOB = 65530  # a user without a name
 ENDED = str(2**22 + 1)  # larger than any process id
 

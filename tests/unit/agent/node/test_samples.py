@@ -192,7 +192,7 @@ def test_samples_after_one_that_fails(tmp_path: Path, monkeypatch: pytest.Monkey
         is_over.set()
         return answer
 
-    monkeypatch.setattr(sampler, "_read_gpus", read)
+    monkeypatch.setattr(sampler._gpus, "_read", read)
     monkeypatch.setattr(sampler, "_interval", 0)
     sampler.start()
     assert is_over.wait(30)

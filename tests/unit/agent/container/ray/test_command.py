@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from slurmray.agent.container import node_address
+from slurmray.agent.container import ports as port_places
 from slurmray.agent.container.ray import command as ray_command
-from slurmray.agent.container.ray import node_address
-from slurmray.agent.container.ray import ports as port_places
 
 PORTS = list(range(20001, 20016))
 OLD, NEW = (2, 44), (2, 60)

@@ -9,7 +9,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from slurmray.agent.container.ray import ports, preload
+from slurmray.agent.container import ports
+from slurmray.agent.container.ray import preload
 
 
 def test_when_the_fast_start_is_used() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent.container.ray import node_address, ports
+from slurmray.agent.container import node_address, ports
 from slurmray.agent.job_errors import JobError
 
 from .fake_context import ray_process
@@ -20,10 +20,10 @@ def test_ports_that_are_taken_at_each_of_three_starts(
     ray.watch.begin([20001], [], 0)
     for name in ("write_token", "preload", "start"):
         monkeypatch.setattr(ray, name, lambda *_: None)
-    ray.ended(1)
-    ray.ended(1)
+    ray.child_ended("ray", 1)
+    ray.child_ended("ray", 1)
     with pytest.raises(JobError, match="other processes took the chosen ports 3 times") as caught:
-        ray.ended(1)
+        ray.child_ended("ray", 1)
     assert caught.value.kind == "bring_up"
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent.container import process_tree
-from slurmray.agent.container.ray import ports, preload, watch
+from slurmray.agent.container import ports, process_tree
+from slurmray.agent.container.ray import preload, watch
 from slurmray.agent.job_errors import JobError
 
 from .fake_context import ray_process

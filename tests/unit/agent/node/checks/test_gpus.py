@@ -16,12 +16,18 @@ from tests.nvidia_smi import gpu, script
 
 from ...fake_node import FakeNode
 
+NONE = "echo No devices were found; exit 6"  # 580.159.04 in a job whose cgroup allows no GPU
+ONE, TWO, THREE = (script(*(gpu(f"GPU-{last}") for last in names)) for names in ("a", "ab", "abc"))
+
 
 def make_node(
     work: Path,
-    devices: str,
+    devices: str = "nvidiactl",
     environment: dict[str, str] | None = None,
     *,
+    program: str = "",
+    present: int = 0,
+    is_counted: bool = True,
     minors: str = "",
     models: str = "",
     bf16: bool = False,
@@ -29,33 +35,34 @@ def make_node(
 ) -> FakeNode:
     """A node with these devices.
 
-    minors: minor numbers of AMD's render nodes, 0 for a CPU. models: lines of name and compute capability.
+    program: nvidia-smi, by default with two GPUs. present: GPUs that NVIDIA's driver has. is_counted: whether
+    Slurm counts GPUs. minors: minor numbers of AMD's render nodes, 0 for a CPU. models: lines of name and
+    compute capability.
     """
     checks: dict[str, Any] = {"paths": [], "same_commit": "", "bf16": bf16}
     node = FakeNode(work, {"accelerators": list(vendors)}, gpus=2, checks=checks)
+    node.settings["slurm_counts_gpus"] = is_counted
     node.env.update(environment or {})
     for device in devices.split():
         path = work / "dev" / device
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    for number in range(present):
+        (work / f"proc/driver/nvidia/gpus/0000:0{number}:00.0").mkdir(parents=True)
     for number, minor in enumerate(minors.split()):
         folder = work / f"sys/class/kfd/kfd/topology/nodes/{number}"
         folder.mkdir(parents=True)
         (folder / "properties").write_text(f"cpu_cores_count 8\ndrm_render_minor {minor}\nlocation_id 3\n")
     (work / "models").write_text(models)
-    node.program(
-        "nvidia-smi",
-        f"""echo "$*" >>"{work}/calls"
-case $1 in *compute_cap*) cat "{work}/models" ;; esac
-{script(gpu("GPU-a"), gpu("GPU-b"))}""",
-    )
+    asked = f'echo "$*" >>"{work}/calls"\ncase $1 in *compute_cap*) cat "{work}/models" ;; esac\n'
+    node.program("nvidia-smi", program or asked + TWO)
     return node
 
 
 def options(node: FakeNode, runtime: str) -> list[str]:
     made = runtimes.make(runtime, node)
     assert isinstance(made, Base)
-    return gpus.options(node, made, str(node.root))
+    return made.device_options(gpus.find_devices(node, made.is_engine, str(node.root)))
 
 
 def test_docker_gets_nvidia_gpus_by_uuid(tmp_path: Path) -> None:
@@ -81,13 +88,6 @@ def test_apptainer_gets_the_mask_of_slurm_for_amd(tmp_path: Path) -> None:
 def test_without_a_container_gpus_are_only_counted(tmp_path: Path, runtime: str) -> None:
     node = make_node(tmp_path, "nvidiactl infiniband/x", {"CUDA_VISIBLE_DEVICES": "4,5"})
     assert (options(node, runtime), node.findings) == ([], [])
-
-
-def test_without_a_container_gpus_of_amd_are_counted_too(tmp_path: Path) -> None:
-    node = make_node(tmp_path, "kfd", {"ROCR_VISIBLE_DEVICES": "0"})
-    assert options(node, "none") == []
-    fix = "look at gres.conf of node1: File= is missing"
-    assert node.findings == [("preflight", "GPUs", "1 named by Slurm", "2", fix)]
 
 
 # Specifications as nvidia-ctk writes them, shortened. Before 1.15 with keys in alphabetical order.
@@ -211,106 +211,67 @@ def test_a_podman_without_cdi(podman_node: FakeNode) -> None:
     assert podman_node.findings == [row]
 
 
-NONE = "echo No devices were found; exit 6"  # 580.159.04 in a job whose cgroup allows no GPU
-ONE = script(gpu("GPU-a"))
-THREE = script(gpu("GPU-a"), gpu("GPU-b"), gpu("GPU-c"))
-
-
-@pytest.mark.parametrize(
-    ("program", "present", "is_counted", "row"),
-    [
-        pytest.param(
-            *(NONE, 2, True),
-            ("preflight", "0 seen by nvidia-smi", "look at nvidia-smi on node1; drain it if one is missing"),
-            id="none-of-Slurm's",
-        ),
-        pytest.param(
-            *(ONE, 2, True),
-            ("preflight", "1 seen by nvidia-smi", "look at nvidia-smi on node1; drain it if one is missing"),
-            id="fewer-than-Slurm's",
-        ),
-        pytest.param(
-            *(THREE, 3, True),
-            (
-                "preflight",
-                "3 seen by nvidia-smi",
-                "look at gres.conf of node1: without File= Slurm does not say which GPUs are the job's",
-            ),
-            id="more-than-Slurm's",
-        ),
-        pytest.param(
-            *(NONE, 2, False),
-            (
-                "config",
-                "2 on the node, none given to the job",
-                "use slurm.gpus_per_node: 2 in place of ray.gpus_per_node",
-            ),
-            id="none-given",
-        ),
-        pytest.param(
-            *(ONE, 8, False),
-            (
-                "config",
-                "8 on the node, 1 given to the job",
-                "use slurm.gpus_per_node: 2 in place of ray.gpus_per_node",
-            ),
-            id="one-given",
-        ),
-        pytest.param(
-            *(ONE, 1, False),
-            (
-                "preflight",
-                "1 seen by nvidia-smi",
-                "ray.gpus_per_node: 1, or leave node1 out: slurm.exclude",
-            ),
-            id="too-many-asked",
-        ),
-    ],
-)
-def test_another_number_of_gpus_than_asked(
-    tmp_path: Path, program: str, present: int, is_counted: bool, row: tuple[str, str, str]
-) -> None:
-    node = make_node(tmp_path, "nvidiactl")
-    node.settings["slurm_counts_gpus"] = is_counted
-    node.program("nvidia-smi", program)
-    for number in range(present):
-        (tmp_path / f"proc/driver/nvidia/gpus/0000:0{number}:00.0").mkdir(parents=True)
-    options(node, "none")
-    kind, found, fix = row
-    assert node.findings == [(kind, "GPUs", found, "2", fix)]
-
-
 LOST = "Unable to determine the device handle for GPU0000:E1:00.0: Unknown Error"
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
+LOOK = "look at nvidia-smi on node1; drain it if one is missing"
+NO_FILES = "look at gres.conf of node1: without File= Slurm does not say which GPUs are the job's"
+USE = "use slurm.gpus_per_node: 2 in place of ray.gpus_per_node"
 REPAIR = "ask the site to repair the driver of node1; until then, leave it out: slurm.exclude"
+FEWER = "ray.gpus_per_node: 1, or leave node1 out: slurm.exclude"
+FIX = "fix the driver, or set container.accelerator: none"
+
+# What is wrong -> the node, and kind, found, wanted and fix of the only finding. No GPU is passed.
+FINDINGS: dict[str, tuple[dict[str, Any], tuple[str, str, str, str]]] = {
+    "none of Slurm's": ({"program": NONE, "present": 2}, ("preflight", "0 seen by nvidia-smi", "2", LOOK)),
+    "fewer than Slurm's": ({"program": ONE, "present": 2}, ("preflight", "1 seen by nvidia-smi", "2", LOOK)),
+    "more than Slurm's": (
+        {"program": THREE, "present": 3},
+        ("preflight", "3 seen by nvidia-smi", "2", NO_FILES),
+    ),
+    "fewer than Slurm's, of AMD": (
+        {"devices": "kfd", "environment": {"ROCR_VISIBLE_DEVICES": "0"}},
+        ("preflight", "1 named by Slurm", "2", "look at gres.conf of node1: File= is missing"),
+    ),
+    "none given": (
+        {"program": NONE, "present": 2, "is_counted": False},
+        ("config", "2 on the node, none given to the job", "2", USE),
+    ),
+    "one given": (
+        {"program": ONE, "present": 8, "is_counted": False},
+        ("config", "8 on the node, 1 given to the job", "2", USE),
+    ),
+    "too many asked": (
+        {"program": ONE, "present": 1, "is_counted": False},
+        ("preflight", "1 seen by nvidia-smi", "2", FEWER),
+    ),
+    # nvidia-smi 580.173, public reports; exit code 18: NVML_ERROR_LIB_RM_VERSION_MISMATCH of nvml.h.
+    "mismatch": (
+        {"program": f"echo '{MISMATCH}'; echo 'NVML library version: 580.173'; exit 18"},
+        ("preflight", f"nvidia-smi: {MISMATCH}", "2", REPAIR),
+    ),
+    "lost, beside one that works": (
+        {"program": f"{ONE}\necho '{LOST}' >&2; exit 15"},
+        ("preflight", f"nvidia-smi: {LOST}", "2", REPAIR),
+    ),
+    "no message": (
+        {"program": "exit 255"},
+        ("preflight", "nvidia-smi: nvidia-smi -q exited with 255", "2", REPAIR),
+    ),
+    "no nvidia-smi": (
+        {"environment": {"PATH": "/usr/sbin-of-nobody"}},
+        ("preflight", "nvidia-smi is not in PATH", "2", "install it on node1, or set PATH in setup"),
+    ),
+    "no driver": ({"devices": "null"}, ("preflight", "no driver for nvidia or amd", "2 GPUs", FIX)),
+    "no driver of that vendor": ({"vendors": ["amd"]}, ("preflight", "no driver for amd", "2 GPUs", FIX)),
+}
 
 
-@pytest.mark.parametrize(
-    ("program", "found"),
-    [
-        # nvidia-smi 580.173, public reports; exit code 18: NVML_ERROR_LIB_RM_VERSION_MISMATCH of nvml.h.
-        pytest.param(
-            f"echo '{MISMATCH}'; echo 'NVML library version: 580.173'; exit 18",
-            f"nvidia-smi: {MISMATCH}",
-            id="mismatch",
-        ),
-        # A GPU that has fallen off the bus, beside one that works.
-        pytest.param(
-            f"{ONE}\necho '{LOST}' >&2; exit 15",
-            f"nvidia-smi: {LOST}",
-            id="lost-GPU",
-        ),
-        pytest.param("exit 255", "nvidia-smi: nvidia-smi -q exited with 255", id="no-words"),
-    ],
-)
-def test_nvidia_smi_that_fails(tmp_path: Path, program: str, found: str) -> None:
-    """The finding has nvidia-smi's message, and no advice to drain the node."""
-    node = make_node(tmp_path, "nvidiactl")
-    node.program("nvidia-smi", program)
-    assert options(node, "docker") == []
-    ((kind, check, text, wanted, fix),) = node.findings
-    assert (kind, check, wanted, fix) == ("preflight", "GPUs", "2", REPAIR)
-    assert text.startswith(found)
+@pytest.mark.parametrize(("given", "row"), FINDINGS.values(), ids=FINDINGS)
+def test_findings(tmp_path: Path, given: dict[str, Any], row: tuple[str, ...]) -> None:
+    node = make_node(tmp_path, **given)
+    kind, found, wanted, fix = row
+    assert options(node, "docker" if fix in (REPAIR, FIX) else "none") == []
+    assert node.findings == [(kind, "GPUs", found, wanted, fix)]
 
 
 # nvidia-smi 535.261 and 550.163 without the driver's library, as during an update, and without the driver.
@@ -355,14 +316,6 @@ def test_gpus_that_the_driver_loses(
     assert node.phases == ([f"end node1: {whys[script]}"] if script in whys else [])
 
 
-def test_nvidia_smi_that_is_not_in_path(tmp_path: Path) -> None:
-    node = make_node(tmp_path, "nvidiactl")
-    node.env["PATH"] = "/usr/sbin-of-nobody"
-    options(node, "docker")
-    row = ("nvidia-smi is not in PATH", "2", "install it on node1, or set PATH in setup")
-    assert node.findings == [("preflight", "GPUs", *row)]
-
-
 @pytest.mark.parametrize("name", ["", "SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"])
 def test_gpu_memory_that_others_use(tmp_path: Path, name: str) -> None:
     """As seen on an H200 with driver 580.159.04. Sharing a GPU is what shards and MPS are for."""
@@ -380,8 +333,7 @@ def test_gpu_memory_that_others_use(tmp_path: Path, name: str) -> None:
 
 def test_gpu_memory_without_a_process(tmp_path: Path) -> None:
     """E.g. of a container with a PID namespace of its own, or of a process that is no longer there."""
-    node = make_node(tmp_path, "nvidiactl")
-    node.program("nvidia-smi", script(gpu("GPU-a", 90000), gpu("GPU-b", "N/A")))
+    node = make_node(tmp_path, program=script(gpu("GPU-a", 90000), gpu("GPU-b", "N/A")))
     options(node, "none")
     ((_, _, found, _, _),) = node.findings
     assert found == "GPU 0 (GPU-a): 90000 of 143771 MiB in use by processes that nvidia-smi does not name"
@@ -413,7 +365,7 @@ def test_gpus_with_the_same_fault_are_one_finding(tmp_path: Path, mask: str, nam
 
 
 def test_a_finding_names_some_of_many_gpus(tmp_path: Path) -> None:
-    node = make_node(tmp_path, "nvidiactl")
+    node = make_node(tmp_path)
     node.group["gpus_per_node"] = 8
     node.program("nvidia-smi", script(*(gpu(f"GPU-{index}", values=FAILED) for index in range(8))))
     options(node, "none")
@@ -422,9 +374,8 @@ def test_a_finding_names_some_of_many_gpus(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_does_not_answer(tmp_path: Path) -> None:
-    node = make_node(tmp_path, "nvidiactl")
     lost = "GPU is lost"
-    node.program("nvidia-smi", script(gpu("GPU-a"), gpu(lost, lost, values={"compute_mode": lost})))
+    node = make_node(tmp_path, program=script(gpu("GPU-a"), gpu(lost, lost, values={"compute_mode": lost})))
     assert options(node, "docker") == ["--gpus", '"device=GPU-a"']
     assert [finding[1:3] for finding in node.findings] == [
         ("GPU health", "GPU 1 (00000000:61:00.0): uuid: GPU is lost"),
@@ -434,7 +385,7 @@ def test_a_gpu_that_does_not_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("preflight", "kinds"), [("fail", ["preflight"]), ("warn", ["warn"]), ("none", [])])
 def test_preflight_decides_about_faults_of_gpus(tmp_path: Path, preflight: str, kinds: list[str]) -> None:
-    node = make_node(tmp_path, "nvidiactl")
+    node = make_node(tmp_path)
     node.settings["preflight"] = preflight
     node.program("nvidia-smi", script(gpu("GPU-a"), gpu("GPU-b", values=FAILED)))
     options(node, "none")
@@ -443,9 +394,9 @@ def test_preflight_decides_about_faults_of_gpus(tmp_path: Path, preflight: str, 
 
 def test_gpus_that_are_not_the_job_s_may_be_faulty(tmp_path: Path) -> None:
     """Where Slurm counts none, the job takes the first ones."""
-    node = make_node(tmp_path, "nvidiactl")
-    node.settings["slurm_counts_gpus"] = False
-    node.program("nvidia-smi", script(gpu("GPU-a"), gpu("GPU-b"), gpu("GPU-c", values=FAILED)))
+    node = make_node(
+        tmp_path, is_counted=False, program=script(gpu("GPU-a"), gpu("GPU-b"), gpu("GPU-c", values=FAILED))
+    )
     assert options(node, "docker") == ["--gpus", '"device=GPU-a,GPU-b"']
     assert node.findings == []
 
@@ -460,8 +411,7 @@ def test_gpus_that_are_not_the_job_s_may_be_faulty(tmp_path: Path) -> None:
     ],
 )
 def test_xml_that_breaks_off(tmp_path: Path, lines: str, rows: list[tuple[str, str]]) -> None:
-    node = make_node(tmp_path, "nvidiactl")
-    node.program("nvidia-smi", f"({script(gpu('GPU-a'), gpu('GPU-b'))}) | head -n {lines}")
+    node = make_node(tmp_path, program=f"({script(gpu('GPU-a'), gpu('GPU-b'))}) | head -n {lines}")
     options(node, "none")
     assert len(node.findings) == len(rows)
     for finding, (kind, found) in zip(node.findings, rows, strict=True):
@@ -573,35 +523,22 @@ def test_a_gpu_that_slurm_gave_and_the_node_lacks(tmp_path: Path, index: str) ->
 
 @pytest.mark.parametrize(("there", "passed"), [(1, "GPU-0"), (2, "GPU-0,GPU-1"), (3, "GPU-0,GPU-1")])
 def test_gpus_of_nvidia_that_slurm_does_not_count(tmp_path: Path, there: int, passed: str) -> None:
-    node = make_node(tmp_path, "nvidiactl")
-    node.settings["slurm_counts_gpus"] = False
-    node.program("nvidia-smi", script(*(gpu(f"GPU-{number}") for number in range(there))))
+    node = make_node(
+        tmp_path, is_counted=False, program=script(*(gpu(f"GPU-{number}") for number in range(there)))
+    )
     assert options(node, "docker") == ["--gpus", f'"device={passed}"']
     assert [finding[2] for finding in node.findings] == (["1 seen by nvidia-smi"] if there == 1 else [])
 
 
 @pytest.mark.parametrize(("minors", "passed"), [("0 128", [128]), ("128 129 130", [128, 129])])
 def test_gpus_of_amd_that_slurm_does_not_count(tmp_path: Path, minors: str, passed: list[int]) -> None:
-    node = make_node(tmp_path, "kfd dri/renderD128 dri/renderD129 dri/renderD130", minors=minors)
-    node.settings["slurm_counts_gpus"] = False
+    node = make_node(
+        tmp_path, "kfd dri/renderD128 dri/renderD129 dri/renderD130", minors=minors, is_counted=False
+    )
     devices = [option for option in options(node, "podman") if option.startswith("/dev/dri")]
     assert devices == [f"/dev/dri/renderD{minor}" for minor in passed]
-    fix = "ray.gpus_per_node: 1, or leave node1 out: slurm.exclude"
-    row = ("preflight", "GPUs", "1 seen by amdgpu", "2", fix)
+    row = ("preflight", "GPUs", "1 seen by amdgpu", "2", FEWER)
     assert node.findings == ([row] if len(passed) == 1 else [])
-
-
-def test_a_node_without_a_driver(tmp_path: Path) -> None:
-    node = make_node(tmp_path, "null")
-    assert options(node, "podman") == []
-    fix = "fix the driver, or set container.accelerator: none"
-    assert node.findings == [("preflight", "GPUs", "no driver for nvidia or amd", "2 GPUs", fix)]
-
-
-def test_a_driver_of_another_vendor(tmp_path: Path) -> None:
-    node = make_node(tmp_path, "nvidiactl", vendors=["amd"])
-    options(node, "docker")
-    assert node.findings[0][2] == "no driver for amd"
 
 
 @pytest.mark.parametrize(("runtime", "option"), [("docker", "--device"), ("apptainer", "--bind")])

@@ -106,7 +106,7 @@ def test_processes_of_an_ended_container_process_are_killed(tmp_path: Path) -> N
 
 
 def test_a_container_process_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slurmray.agent.node.runtimes.none.LOCK_TIMEOUT", 0.2)
+    monkeypatch.setattr("slurmray.agent.node.job_folder.LOCK_TIMEOUT", 0.2)
     node = FakeNode(tmp_path, {"runtimes": ["none"]})
     node.make_folder()
     handle = os.open(node.inside, os.O_RDONLY)

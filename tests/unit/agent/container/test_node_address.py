@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.container.ray import node_address
+from slurmray.agent.container import node_address
 
 
 def addresses(*pairs: str) -> list[tuple[str, Any]]:

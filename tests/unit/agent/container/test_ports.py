@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent.container.ray import node_address, ports
+from slurmray.agent.container import node_address, ports
 
 LISTDIR = os.listdir
 JOB = f"{os.getpid()}-0"  # the search for ports begins at a place that depends on the job id

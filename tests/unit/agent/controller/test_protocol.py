@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmray.agent.controller import message_check
+from slurmray.agent.controller import protocol
 from slurmray.agent.wire import codec
 from tests.attacks import tried
 from tests.unit.agent import wire_types
@@ -131,13 +131,13 @@ RIGHT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.attack("messages that a program in the container writes")
 def test_each_field_is_checked() -> None:
-    assert set(RIGHT) == set(message_check.FIELDS)
+    assert set(RIGHT) == set(protocol.KINDS)
     nodes = ["node1", "node2"]
     for kind, fields in RIGHT.items():
         right = {"type": kind, "node": "node2", **fields}
-        assert message_check.problem(right, nodes) == ""
+        assert protocol.problem(right, nodes) == ""
         for node in tried(("nobody", None, ["node1"])):
-            assert message_check.problem({**right, "node": node}, nodes).endswith("no such node")
+            assert protocol.problem({**right, "node": node}, nodes).endswith("no such node")
         for name in fields:
             wrong: Any
             for wrong in ([1], {"a": "b"}, 1.5, 10**7, True, None):
@@ -152,10 +152,11 @@ def test_each_field_is_checked() -> None:
                     *(("burn_in", figure, 1.5) for figure in ("within", "pairs", "all")),
                     *(("burn_in", figure, 10**7) for figure in ("within", "pairs", "all")),
                     ("heartbeat", "use", None),
+                    ("failed", "log", None),
                 ):
                     continue
                 (message,) = tried([{**right, name: wrong}])
-                assert message_check.problem(message, nodes), (kind, name, wrong)
+                assert protocol.problem(message, nodes), (kind, name, wrong)
     for use in (
         {"gpu": "7"},
         {"gpu": True},
@@ -166,14 +167,14 @@ def test_each_field_is_checked() -> None:
         {"more": 1},
     ):
         message = {"type": "heartbeat", "node": "node2", **RIGHT["heartbeat"], "use": use}
-        assert message_check.problem(message, nodes) == "heartbeat: wrong value of use"
+        assert protocol.problem(message, nodes) == "heartbeat: wrong value of use"
     for of_others in (
         {"type": "not_ready", "missing": "nobody", "why": ""},
         {"type": "finding", **RIGHT["finding"], "worker": "nobody"},
         {"type": "finding", **RIGHT["finding"], "worker": ["node1"]},
         {"type": "ready", "nodes": ["nobody"]},
     ):
-        assert message_check.problem({"node": "node2", **of_others}, nodes).endswith("no such node")
+        assert protocol.problem({"node": "node2", **of_others}, nodes).endswith("no such node")
 
 
 JSON = st.recursive(
@@ -181,15 +182,13 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
-NAMES = sorted({name for fields in message_check.FIELDS.values() for name in fields} | {"log", "node"})
+NAMES = sorted({name for kind in protocol.KINDS.values() for name in kind.fields} | {"node"})
 
 
 @pytest.mark.attack("messages that a program in the container writes")
 @given(
     st.lists(
-        st.tuples(
-            st.sampled_from(sorted(message_check.FIELDS)), st.dictionaries(st.sampled_from(NAMES), JSON)
-        )
+        st.tuples(st.sampled_from(sorted(protocol.KINDS)), st.dictionaries(st.sampled_from(NAMES), JSON))
     )
 )
 def test_no_message_raises_an_exception(messages: list[tuple[str, dict[str, Any]]]) -> None:
@@ -201,9 +200,7 @@ def test_no_message_raises_an_exception(messages: list[tuple[str, dict[str, Any]
 
 def test_each_type_has_its_fields() -> None:
     declared = {name: wire_types.fields(kind) for name, kind in wire_types.TO_CONTROLLER.items()}
-    optional = {"failed": {"log"}, "finding": {"worker"}}
-    assert declared == {name: {*rows, *optional.get(name, ())} for name, rows in message_check.FIELDS.items()}
-    assert Cluster().controller._handlers.keys() == declared.keys(), "each has a handler"
+    assert declared == {name: {*kind.fields} for name, kind in protocol.KINDS.items()}
 
 
 @pytest.mark.attack("messages that a program in the container writes")

@@ -9,8 +9,8 @@ import socket
 import time
 import zlib
 
-from ... import hosts
-from .. import process_tree
+from .. import hosts
+from . import process_tree
 from .node_address import NetworkError
 
 TYPE_CHECKING = False

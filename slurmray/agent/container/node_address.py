@@ -3,7 +3,7 @@
 import ipaddress
 import socket
 
-from ... import hosts
+from .. import hosts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
