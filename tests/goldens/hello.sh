@@ -11,10 +11,17 @@
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
 # slurmray-sha256: ...
 # slurmray-story: ...
-# slurmray-agent: ...
+# slurmray-agent core: 996f519dc6c8f1714cccd94b80699863377ad02987b9c224687a30c38ebd6811
+# slurmray-agent gpus: 745facb3ed9d5abba9bf5338bc5a5b92fe010eaaa5bb17889cb64464d02b1f2f
+# slurmray-agent watch: 96b32a1e70219204cd8a101123e96eb32ff837c521a861049cf1fb5072df065b
+# slurmray-agent check: b62334a35ec6b0c3a246b4203837155495871e40c4530ad723bc2f2712b77e1e
+# slurmray-agent engine: 503daf2958add3d5e67474237e9b93f750e4f56542eca3a49cb89822324eb294
+# slurmray-agent podman: 3fbf2ad69b522d007aac2edc85d43126012cf2069621ef266ce505c19d43384b
+# slurmray-agent docker: 44c4e14acc3e72d35a6cde6bc97a813cac56c3abe4f250ff3157b60f0a18017f
 #
 # `slurmray verify FILE` compares story and agent with the installed version, and names what only this job has.
-# `slurmray verify --print-hash` prints their hashes. Both have the same bytes in every script of a version.
+# `slurmray verify --print-hash` prints the hashes of the story and of each part of the agent: a script has those
+# that its settings need. They have the same bytes in every script of a version.
 #
 #   1. settings   this job, as JSON: the only part that depends on the job spec
 #   2. story      the commands and their order, in bash
@@ -232,5 +239,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-123 files of slurmray/agent
+100 files of slurmray/agent
 AGENT
