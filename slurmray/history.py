@@ -15,22 +15,18 @@ from slurmray.sweeps import is_sweep
 
 
 class Run(NamedTuple):
-    """A submitted job. folder: where. submitted: seconds since 1970. nodes, gpus: of the whole job.
-
-    host: on which Slurm and the folder are, as for ssh; None is this one. sweep: parameters with their
-    values; None without a sweep.
-    """
+    """A submitted job."""
 
     id: int
     name: str
     cluster: str | None
-    folder: str
+    folder: str  # in which it was submitted
     run_dir: str
-    submitted: float
-    nodes: int
+    submitted: float  # seconds since 1970
+    nodes: int  # of the whole job, like gpus
     gpus: int
-    host: str | None = None
-    sweep: Mapping[str, Sequence[str]] | None = None
+    host: str | None = None  # with Slurm and the folder, as for ssh; None is this one
+    sweep: Mapping[str, Sequence[str]] | None = None  # parameters with their values; None without a sweep
 
 
 def path() -> Path:

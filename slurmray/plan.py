@@ -25,22 +25,17 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Advice:
-    """The result of a preset. Without a preset: `run` of the job spec, and nothing else.
+    """The result of a preset. Without a preset: `run` of the job spec, and nothing else."""
 
-    run: the trainer's command. env, node_env: more variables for Ray and the trainer on every node, without
-    those in the job spec's `env`; the values of node_env are only known on the node. resume: arguments for
-    the trainer of a requeued job. bf16: whether the trainer uses it. problems: mistakes in the job spec.
-    config_problems: mistakes in the trainer's own file. notes: lines for the user.
-    """
-
-    run: list[str] | str | None
+    run: list[str] | str | None  # the trainer's command
+    # More variables for Ray and the trainer on every node, without those in the job spec's `env`.
     env: dict[str, str] = field(default_factory=dict)
-    node_env: dict[str, Fact] = field(default_factory=dict)
-    resume: list[str] = field(default_factory=list)
-    bf16: bool = False
-    problems: list[Finding] = field(default_factory=list)
-    config_problems: list[Problem] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    node_env: dict[str, Fact] = field(default_factory=dict)  # values that only the node knows
+    resume: list[str] = field(default_factory=list)  # arguments for the trainer of a requeued job
+    bf16: bool = False  # whether the trainer uses it
+    problems: list[Finding] = field(default_factory=list)  # mistakes in the job spec
+    config_problems: list[Problem] = field(default_factory=list)  # mistakes in the trainer's own file
+    notes: list[str] = field(default_factory=list)  # lines for the user
 
 
 class Plan(NamedTuple):

@@ -28,17 +28,14 @@ Place: TypeAlias = tuple[int, int]  # line and column, from 1
 
 @dataclass
 class Source:
-    """A parsed text. keys, values: their places, by path. problems: mistakes other than syntax errors.
-
-    names: paths of values from another file -> its name.
-    """
+    """A parsed text."""
 
     name: str
     data: Any = None
-    keys: dict[Path, Place] = field(default_factory=dict)
+    keys: dict[Path, Place] = field(default_factory=dict)  # by path, like values
     values: dict[Path, Place] = field(default_factory=dict)
-    names: dict[Path, str] = field(default_factory=dict)
-    problems: list[tuple[Place, Problem]] = field(default_factory=list)
+    names: dict[Path, str] = field(default_factory=dict)  # of the other files that values are from
+    problems: list[tuple[Place, Problem]] = field(default_factory=list)  # other than syntax errors
 
     def where(self, place: Place, path: Path = ()) -> str:
         """Return a place for messages, e.g. `job.yaml:12:5`. path: of its value."""

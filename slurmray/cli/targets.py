@@ -14,24 +14,17 @@ from slurmray.rendering.dstack import task
 
 @dataclass(frozen=True)
 class Target:
-    """A target, with texts for messages of `slurmray render`.
+    """A target, with texts for messages of `slurmray render`."""
 
-    suffix: ends the names of its files. default_cpus: of a node for which none are requested. submitting:
-    what reads the variables that a job takes from its submitter, except for those that begin with one of
-    own_variables, which the target sets. next_steps: what to do with a file. check: raises SpecError for what
-    it cannot do of a plan. render: makes the text of a plan, see render_script. remarks: of a plan, and
-    whether it is submitted on this host.
-    """
-
-    suffix: str
-    default_cpus: str
-    submitting: str
-    own_variables: tuple[str, ...]
-    next_steps: tuple[str, ...]
+    suffix: str  # ends the names of its files
+    default_cpus: str  # of a node for which none are requested
+    submitting: str  # what reads the variables that a job takes from its submitter
+    own_variables: tuple[str, ...]  # beginnings of variables that the target sets itself
+    next_steps: tuple[str, ...]  # what to do with a file
     has_profiles: bool
-    check: Callable[[Plan], object]
-    render: Callable[[Plan, str, bool], str]
-    remarks: Callable[[Plan, bool], list[str]]
+    check: Callable[[Plan], object]  # raises SpecError for what it cannot do of a plan
+    render: Callable[[Plan, str, bool], str]  # makes the text of a plan, see render_script
+    remarks: Callable[[Plan, bool], list[str]]  # of a plan, and whether it is submitted on this host
 
 
 TARGETS = {

@@ -25,19 +25,15 @@ _LONGEST, _WIDEST = 1 << 12, 300  # characters of a line that are read and shown
 
 
 class Answer(NamedTuple):
-    """What ended a job. text: slurmray's last line, or what stands for it. node: that is to blame, or "".
+    """What ended a job."""
 
-    title: the job, or the log that was given. status: its state is "" if that log does not have it. log: its
-    end. causes: see diagnose. canceller: who cancelled it, and when; "" if nobody did.
-    """
-
-    title: str
-    status: Status
-    text: str
-    node: str
+    title: str  # the job, or the log that was given
+    status: Status  # its state is "" if that log does not have it
+    text: str  # slurmray's last line, or what stands for it
+    node: str  # that is to blame, or ""
     log: LogEnd
     causes: list[Cause]
-    canceller: str
+    canceller: str  # who cancelled it, and when; "" if nobody did
 
 
 @click.command()

@@ -49,26 +49,21 @@ class EndedJob(Protocol):
 
 @dataclass(frozen=True)
 class Cause:
-    """A known message, or what an exit code or a state says in general.
+    """A known message, or what an exit code or a state says in general."""
 
-    role: cause, the first failure; then, what came after it; earlier, what may have had no consequences;
-    consequence, what another failure has led to that is not known; general, a code or a state.
-    source: the log that has the message; "" for a code. evidence: its line, or code and meaning; "" if
-    nothing is known. is_certain: whether it ended the job. file: the output file that Slurm could not open.
-    name, family, hardware: of the message. node, rank: that it is about; "" and None if unknown.
-    """
-
+    # cause, the first failure; then, what came after it; earlier, what may have had no consequences;
+    # consequence, what another failure has led to that is not known; general, a code or a state.
     role: str
-    source: str
-    evidence: str
+    source: str  # the log that has the message; "" for a code
+    evidence: str  # its line, or code and meaning; "" if nothing is known
     cause: str
     fix: str
-    is_certain: bool
-    file: str = ""
-    name: str = ""
+    is_certain: bool  # whether it ended the job
+    file: str = ""  # the output file that Slurm could not open
+    name: str = ""  # of the message, like family and hardware
     family: str = ""
-    node: str = ""
-    rank: int | None = None
+    node: str = ""  # that it is about; "" if unknown
+    rank: int | None = None  # likewise
     hardware: str = "none"
 
 

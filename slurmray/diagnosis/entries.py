@@ -12,36 +12,27 @@ LONGEST = 300  # characters of a line that are shown
 
 @dataclass(frozen=True)
 class Explanation:
-    """A code or a state. meaning: a phrase. cause: the usual one, and fix: what to do; sentences or "".
+    """A code or a state."""
 
-    is_certain: whether nothing else than `cause` leads to it.
-    """
-
-    meaning: str
-    cause: str = ""
-    fix: str = ""
-    is_certain: bool = False
+    meaning: str  # a phrase
+    cause: str = ""  # the usual one, in sentences
+    fix: str = ""  # what to do, in sentences
+    is_certain: bool = False  # whether nothing else than `cause` leads to it
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message of a program.
+    """A message of a program."""
 
-    name: of the entry, for programs; "" where none needs it. example: a line with it. source: what the words
-    are from, e.g. a file of the program and its version, or a public thread. pattern: of the message, a regular
-    expression. cause: what it means; "" if the message says it. fix: what to do; "" if nothing helps.
-    hardware: what may be broken or full, so that another one would do. is_follow_up: another failure leads to
-    it, often on another node.
-    """
-
-    name: str
-    example: str
-    source: str
-    pattern: str
-    cause: str
-    fix: str
+    name: str  # of the entry, for programs; "" where none needs it
+    example: str  # a line with it
+    source: str  # what the words are from, e.g. a file of the program and its version, or a public thread
+    pattern: str  # of the message, a regular expression
+    cause: str  # what it means; "" if the message says it
+    fix: str  # what to do; "" if nothing helps
+    # What may be broken or full, so that another one would do.
     hardware: Literal["gpu", "node", "network", "disk", "none"] = "none"
-    is_follow_up: bool = False
+    is_follow_up: bool = False  # another failure leads to it, often on another node
 
 
 def first(table: Sequence[Message], text: str) -> Message | None:

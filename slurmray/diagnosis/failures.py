@@ -62,19 +62,18 @@ _PRIVATE = 0xE000  # of Unicode's private use area: stands for a quoted letter
 class Failure:
     """A known message in a log.
 
-    line: without colours. node, rank: as the line says, the exception of a Ray task that it belongs to, or
-    torchrun's summary; a host or an address; "" and None without one. The node is None where the line is
-    about another node than the one that printed it, and does not name it. is_driver: whether Ray's prefix has
-    no address: the line is from the driver's node. is_last: whether only errors follow it, and no progress.
+    node, rank: as the line says, the exception of a Ray task that it belongs to, or torchrun's summary.
     """
 
     message: Message
     source: str
-    line: str
+    line: str  # without colours
+    # A host or an address; "" without one. None where the line is about another node than the one that
+    # printed it, and does not name it.
     node: str | None
     rank: int | None
-    is_driver: bool
-    is_last: bool
+    is_driver: bool  # whether Ray's prefix has no address: the line is from the driver's node
+    is_last: bool  # whether only errors follow it, and no progress
 
 
 def failures(table: Sequence[Message], logs: Iterable[tuple[str, str]]) -> list[Failure]:

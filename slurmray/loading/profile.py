@@ -37,16 +37,13 @@ SITE = Path("/etc/slurmray/config.yaml")
 
 
 class Profile(NamedTuple):
-    """A profile. source: fields of a job spec. demands: on the fields of every job spec with it.
-
-    host: where Slurm is, a name for ssh; None is this host. folder: from which jobs are submitted there,
-    relative to the home folder; None is `slurmray/` and the name of the current folder.
-    """
+    """A profile."""
 
     name: str
-    source: Source
-    demands: Sequence[Demand] = ()
-    host: str | None = None
+    source: Source  # fields of a job spec
+    demands: Sequence[Demand] = ()  # on the fields of every job spec with it
+    host: str | None = None  # with Slurm, a name for ssh; None is this host
+    # Of the jobs there, below the home folder; None is `slurmray/` and the current folder's name.
     folder: str | None = None
 
     def submit_folder(self) -> str:

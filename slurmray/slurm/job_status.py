@@ -23,58 +23,41 @@ _ORDER = ("preflight", "leftovers", "image", "container", "ray", "probe", _TRAIN
 
 
 class Step(NamedTuple):
-    """A part of a job's way from sbatch to its end.
+    """A part of a job's way from sbatch to its end."""
 
-    name: queued, preflight, a phase of docs/reference/events.md, training, or restart. began: seconds
-    since 1970. seconds: so far, if it is the last one of a job that runs. text: the last message of it.
-    """
-
-    name: str
-    began: float
-    seconds: float
-    text: str
+    name: str  # queued, preflight, a phase of docs/reference/events.md, training, or restart
+    began: float  # seconds since 1970
+    seconds: float  # so far, if it is the last one of a job that runs
+    text: str  # the last message of it
 
 
 class Status(NamedTuple):
-    """Where a job stands.
-
-    task: SLURM_ARRAY_TASK_ID of a task of an array, whose id `id` is; None for another job. state: Slurm's
-    name of it. code: the exit code and the signal as Slurm shows them, 0:53. reason: while it is PENDING, in
-    words, or why Slurm cancelled it before its start. expected_start: Slurm's estimate, in seconds since
-    1970; None if there is none within LONGEST_WAIT. phase: name of the last step, or queued. nodes: the head
-    node first, empty before the start. spares: those that still wait for one of these to fail. set_aside:
-    events of the spare nodes that failed. attempt: 0 is the first. restarts: of the trainer in it. starts: of
-    Ray and trainer in it, with what ended each. steps: of it. timeline: of its nodes; None if it was not
-    recorded. findings: of its preflight checks, as in events.jsonl. usage: what its nodes use, while it runs;
-    None: not known. end: the event of its end; None without one. log: the job's output file; "" if Slurm has
-    forgotten the job. run_dir: of the attempt; "" before the start. script: the file that sbatch got; "" if
-    it got the script as text, or Slurm has forgotten the job. excluded: nodes that it excludes, as Slurm
-    writes them.
-    """
+    """Where a job stands. nodes, restarts, starts, steps and timeline are of its attempt `attempt`."""
 
     id: int
-    task: int | None
+    task: int | None  # SLURM_ARRAY_TASK_ID of a task of the array `id`; None for another job
     name: str
-    state: str
-    code: str
-    reason: str
+    state: str  # Slurm's name of it
+    code: str  # the exit code and the signal as Slurm shows them, 0:53
+    reason: str  # while it is PENDING, in words, or why Slurm cancelled it before its start
+    # Slurm's estimate, in seconds since 1970; None if there is none within LONGEST_WAIT.
     expected_start: float | None
-    phase: str
-    nodes: Sequence[str]
-    spares: Sequence[str]
-    set_aside: Sequence[Event]
-    attempt: int
-    restarts: int
-    starts: Sequence[Start]
+    phase: str  # name of the last step, or queued
+    nodes: Sequence[str]  # the head node first, empty before the start
+    spares: Sequence[str]  # those that still wait for one of these to fail
+    set_aside: Sequence[Event]  # events of the spare nodes that failed
+    attempt: int  # 0 is the first
+    restarts: int  # of the trainer
+    starts: Sequence[Start]  # of Ray and trainer, with what ended each
     steps: Sequence[Step]
-    timeline: Timeline | None
-    findings: Sequence[Event]
-    usage: Usage | None
-    end: Event | None
-    log: str
-    run_dir: str
-    script: str
-    excluded: str
+    timeline: Timeline | None  # of its nodes; None if it was not recorded
+    findings: Sequence[Event]  # of its preflight checks, as in events.jsonl
+    usage: Usage | None  # what its nodes use, while it runs; None: not known
+    end: Event | None  # the event of its end; None without one
+    log: str  # the job's output file; "" if Slurm has forgotten the job
+    run_dir: str  # of the attempt; "" before the start
+    script: str  # the file that sbatch got; "" if it got it as text, or Slurm has forgotten the job
+    excluded: str  # nodes that it excludes, as Slurm writes them
 
     @property
     def job(self) -> str:

@@ -20,20 +20,14 @@ _END = re.compile(rf"done: (?:trainer exited with {_CODE}|the nodes)|failed \({_
 
 
 class LogEnd(NamedTuple):
-    """The end of the last start of Ray and trainer in a job's log.
+    """The end of the last start of Ray and trainer in a job's log."""
 
-    text: slurmray's last line about it, without its time; "" without one. source, lines: the last lines of
-    what failed, and where they are from; of a job without `text`, those of its log. printed: all of these
-    lines. before: the log of this start, up to the moment when Slurm began to end the job, if it did.
-    is_stopped: whether Slurm ended it.
-    """
-
-    text: str
-    source: str
-    lines: list[str]
-    printed: str
-    before: str
-    is_stopped: bool
+    text: str  # slurmray's last line about it, without its time; "" without one
+    source: str  # where `lines` are from
+    lines: list[str]  # the last ones of what failed; of a job without `text`, those of its log
+    printed: str  # all of these lines
+    before: str  # the log of this start, up to the moment when Slurm began to end the job, if it did
+    is_stopped: bool  # whether Slurm ended it
 
 
 def log_end(log: str) -> LogEnd:

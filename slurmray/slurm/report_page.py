@@ -64,18 +64,14 @@ _VARIABLES = ("env", "env_vars")  # fields of the settings with variables and th
 
 
 class Attempt(NamedTuple):
-    """An earlier attempt.
+    """An earlier attempt."""
 
-    number: 0 is the first. began: None if nothing is recorded. seconds: None if it recorded no end. nodes: a
-    host list. end: the last line of its log. restart: why it was restarted.
-    """
-
-    number: int
-    began: float | None
-    seconds: float | None
-    nodes: str
-    end: str
-    restart: str
+    number: int  # 0 is the first
+    began: float | None  # None if nothing is recorded
+    seconds: float | None  # None if it recorded no end
+    nodes: str  # a host list
+    end: str  # the last line of its log
+    restart: str  # why it was restarted
 
 
 class _Row(NamedTuple):

@@ -16,24 +16,19 @@ from slurmray.slurm.syntax import expand_host_list
 
 
 class Start(NamedTuple):
-    """A start of Ray and trainer in an attempt.
+    """A start of Ray and trainer in an attempt. Times are seconds since 1970."""
 
-    restart: how often a trainer was started again before, in this attempt. began, trainer, ended: seconds
-    since 1970; `trainer` is None if it did not start, `ended` is now for a job that runs. nodes: the head
-    node first. gpus: of the whole allocation, with spare nodes: each is taken to have as many as another one
-    of its group has in Ray; 0 if no node was in Ray. failed: host list of the nodes whose failure ended it,
-    "" if none did. reason: why it ended, in words; "" for the last one if no node has failed.
-    """
-
-    restart: int
+    restart: int  # how often a trainer was started again before, in this attempt
     began: float
-    trainer: float | None
-    ended: float
-    nodes: Sequence[str]
+    trainer: float | None  # None if it did not start
+    ended: float  # now, for a job that runs
+    nodes: Sequence[str]  # the head node first
     spares: Sequence[str]
+    # Of the whole allocation, with spare nodes: each is taken to have as many as another one of its group has
+    # in Ray; 0 if no node was in Ray.
     gpus: int
-    failed: str
-    reason: str
+    failed: str  # host list of the nodes whose failure ended it, "" if none did
+    reason: str  # why it ended, in words; "" for the last one if no node has failed
 
     @property
     def idle(self) -> float:
@@ -47,35 +42,26 @@ class Start(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """A start of Ray and trainer in the same allocation, after the first one.
+    """A start of Ray and trainer in the same allocation, after the first one."""
 
-    number: how often a trainer was started again; 0 before one has run. time: seconds since 1970. nodes: of
-    the job from then on, without spare ones, the head node first. failed: nodes to blame; none if the trainer
-    asked for it. left: nodes, spare ones too, that take no part any more. reason: why, and which node takes
-    whose place.
-    """
-
-    number: int
-    time: float
-    nodes: Sequence[str]
-    failed: Sequence[str]
-    left: Sequence[str]
-    reason: str
+    number: int  # how often a trainer was started again; 0 before one has run
+    time: float  # seconds since 1970
+    nodes: Sequence[str]  # of the job from then on, without spare ones, the head node first
+    failed: Sequence[str]  # nodes to blame; none if the trainer asked for it
+    left: Sequence[str]  # nodes, spare ones too, that take no part any more
+    reason: str  # with the node that takes another one's place
 
 
 class Loss(NamedTuple):
-    """What the failure of a node cost.
+    """What the failure of a node cost. GPU hours are those of the whole allocation."""
 
-    time: when the start that it ended was over, seconds since 1970. node, reason: `failed` and `reason` of
-    this start. trained: seconds in which its trainer ran. They are lost but for what checkpoints have saved,
-    which slurmray does not know. waiting: seconds until the next trainer started, or the next failure came;
-    without time in the queue. The GPU hours are those of the whole allocation in these times.
-    """
-
-    time: float
-    node: str
+    time: float  # when the start that it ended was over, seconds since 1970
+    node: str  # `failed` of this start
     reason: str
+    # Seconds in which its trainer ran. They are lost but for what checkpoints have saved, which slurmray does
+    # not know.
     trained: float
+    # Seconds until the next trainer started, or the next failure came; without time in the queue.
     waiting: float
     lost_gpu_hours: float
     waiting_gpu_hours: float

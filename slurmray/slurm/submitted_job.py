@@ -643,19 +643,14 @@ class Job:
 
 
 class Task(NamedTuple):
-    """A task of an array.
+    """A task of an array."""
 
-    number: SLURM_ARRAY_TASK_ID. job: the task as a job. state: Slurm's name of it; UNKNOWN if nothing knows
-    it. reason: why it waits or never started; else "". text: the last line of its log; "" without
-    one. parameters: those of the sweep, with their values; {} in another array.
-    """
-
-    number: int
-    job: Job
-    state: str
-    reason: str
-    text: str
-    parameters: Mapping[str, str]
+    number: int  # SLURM_ARRAY_TASK_ID
+    job: Job  # the task as a job
+    state: str  # Slurm's name of it; UNKNOWN if nothing knows it
+    reason: str  # why it waits or never started; else ""
+    text: str  # the last line of its log; "" without one
+    parameters: Mapping[str, str]  # those of the sweep, with their values; {} in another array
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""

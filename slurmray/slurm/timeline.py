@@ -33,20 +33,15 @@ class NodeTimes(NamedTuple):
 
 
 class StepProgress(NamedTuple):
-    """How many nodes are done with a step of their bring-up.
-
-    nodes: how many are to do it. half: seconds from the job's start until half of them were done; None until
-    then. last, seconds: the last one that was done so far, and when; "" and None before the first one.
-    missing: names of those that are not done.
-    """
+    """How many nodes are done with a step of their bring-up."""
 
     step: str
     done: int
-    nodes: int
-    half: float | None
-    last: str
-    seconds: float | None
-    missing: Sequence[str]
+    nodes: int  # how many are to do it
+    half: float | None  # seconds from the job's start until half of them were done; None until then
+    last: str  # the last one that was done so far; "" before the first one
+    seconds: float | None  # when it was
+    missing: Sequence[str]  # names of those that are not done
 
 
 class Count(NamedTuple):
@@ -58,17 +53,13 @@ class Count(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """The bring-up of an attempt.
+    """The bring-up of an attempt."""
 
-    began: the event `start`, seconds since 1970. seconds: until all nodes were ready, else until the end or
-    now. nodes: the head node first. counts: the first one is zero.
-    """
-
-    began: float
-    seconds: float
-    nodes: Sequence[NodeTimes]
+    began: float  # the event `start`, seconds since 1970
+    seconds: float  # until all nodes were ready, else until the end or now
+    nodes: Sequence[NodeTimes]  # the head node first
     steps: Sequence[StepProgress]
-    counts: Sequence[Count]
+    counts: Sequence[Count]  # the first one is zero
 
 
 def make_timeline(events: Sequence[Event], now: float) -> Timeline | None:

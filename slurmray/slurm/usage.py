@@ -16,29 +16,21 @@ _OLD = 180  # seconds
 
 
 class NodeUse(NamedTuple):
-    """What a node uses; None where it is not known.
+    """What a node uses; None where it is not known."""
 
-    gpu: mean utilization of its GPUs, %. lowest: the lowest one, %, and idlest: the number of the GPU that
-    has it, in the order of the job's GPUs there. idle: seconds for which one has been at 0 %, as far as
-    samples show. gpu_memory: %. power: mean of the GPUs, W. slowed: number of a GPU whose hardware has
-    lowered its clock. cores: CPUs that the job uses. memory: of the job, MiB. shm: of /dev/shm, MiB. age:
-    of the sample, seconds. error: why its GPUs cannot be read; "" if they can. other: a process that holds
-    memory of a GPU and is not the job's; "" for none.
-    """
-
-    gpu: float | None = None
-    lowest: float | None = None
-    idlest: float | None = None
-    idle: float | None = None
-    gpu_memory: float | None = None
-    power: float | None = None
-    slowed: float | None = None
-    cores: float | None = None
-    memory: float | None = None
-    shm: float | None = None
-    age: float | None = None
-    error: str = ""
-    other: str = ""
+    gpu: float | None = None  # mean utilization of its GPUs, %
+    lowest: float | None = None  # the lowest one, %
+    idlest: float | None = None  # number of the GPU that has it, in the order of the job's GPUs there
+    idle: float | None = None  # seconds for which one has been at 0 %, as far as samples show
+    gpu_memory: float | None = None  # %
+    power: float | None = None  # mean of the GPUs, W
+    slowed: float | None = None  # number of a GPU whose hardware has lowered its clock
+    cores: float | None = None  # CPUs that the job uses
+    memory: float | None = None  # of the job, MiB
+    shm: float | None = None  # of /dev/shm, MiB
+    age: float | None = None  # of the sample, seconds
+    error: str = ""  # why its GPUs cannot be read; "" if they can
+    other: str = ""  # a process that holds memory of a GPU and is not the job's; "" for none
 
 
 class Usage(NamedTuple):

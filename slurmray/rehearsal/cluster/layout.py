@@ -16,24 +16,15 @@ from slurmray.rehearsal.machine import PATH, Runtime, cache_folder, is_root
 
 @dataclass(frozen=True)
 class Layout:
-    """Root filesystem, images and folders of a rehearsal's hosts.
+    """Root filesystem, images and folders of a rehearsal's hosts."""
 
-    folder: the submit folder, shared by the machine and all hosts, writable.
-    runtime: with "docker" each node runs a Docker daemon.
-    store: a Podman graph root or a Docker data root with the images (see `stores`); read-only.
-    root: the root filesystem with the hosts' programs.
-    copy_on_write: more folders of the machine; changes made on the hosts are lost at the end.
-    files: more files of the machine; read-only.
-    missing: mount sources that the machine does not have; each host gets an empty folder, lost at the end.
-    """
-
-    folder: Path
-    runtime: Runtime = "podman"
-    store: Path | None = None
-    root: Path = Path("/")
-    copy_on_write: Sequence[Path] = ()
-    files: Sequence[Path] = ()
-    missing: Sequence[Path] = ()
+    folder: Path  # the submit folder, shared by the machine and all hosts, writable
+    runtime: Runtime = "podman"  # with "docker" each node runs a Docker daemon
+    store: Path | None = None  # Podman's graph root or Docker's data root with the images; read-only
+    root: Path = Path("/")  # the root filesystem with the hosts' programs
+    copy_on_write: Sequence[Path] = ()  # more folders of the machine; changes are lost at the end
+    files: Sequence[Path] = ()  # more files of the machine; read-only
+    missing: Sequence[Path] = ()  # mount sources that the machine lacks; each host gets an empty folder
 
 
 def environment() -> dict[str, str]:

@@ -38,18 +38,13 @@ _MOST = 10_000  # hosts in a list
 
 @dataclass(frozen=True)
 class Requirements:
-    """A script's requirements of the rehearsal's cluster.
-
-    cluster: its configuration. reservations: names to create before the job is submitted.
-    held: the job is submitted with --hold, and has to be released.
-    overrides: arguments for sbatch. remarks: options that the rehearsal does not imitate, one line each.
-    """
+    """A script's requirements of the rehearsal's cluster."""
 
     cluster: ClusterConfig
-    reservations: tuple[str, ...]
-    held: bool
-    overrides: tuple[str, ...]
-    remarks: tuple[str, ...]
+    reservations: tuple[str, ...]  # names to create before the job is submitted
+    held: bool  # the job is submitted with --hold, and has to be released
+    overrides: tuple[str, ...]  # arguments for sbatch
+    remarks: tuple[str, ...]  # options that the rehearsal does not imitate, one line each
 
 
 def components(script: str) -> list[str]:

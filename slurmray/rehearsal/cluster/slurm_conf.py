@@ -44,27 +44,20 @@ USERS = (User("alice", 1001, 200_000), User("bob", 1002, 300_000))
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """The nodes of a rehearsal, which are all alike, and Slurm's options.
-
-    absent: nodes that Slurm knows but that do not exist, for jobs that exclude them.
-    memory: MiB per node. Like cpus and gres it is only declared: the machine may have less.
-    addresses: address families of the hosts; with both, the one that names resolve to first.
-    options: more lines of slurm.conf, for example {"KillWait": "5"}.
-    confined: cgroups (v1) limit jobs to their CPUs and memory; the machine must have these CPUs.
-    private_tmp: each job has its own /tmp and /dev/shm (job_container/tmpfs).
-    """
+    """The nodes of a rehearsal, which are all alike, and Slurm's options."""
 
     nodes: tuple[str, ...] = ("node1", "node2")
-    absent: tuple[str, ...] = ()
-    cpus: int = 4
-    memory: int = 1_000_000
+    absent: tuple[str, ...] = ()  # nodes that Slurm knows but that do not exist, for jobs that exclude them
+    cpus: int = 4  # like memory and gres it is only declared: the machine may have less
+    memory: int = 1_000_000  # MiB per node
     gres: tuple[Gres, ...] = ()
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ("batch",)
-    addresses: Addresses = "v4"
-    options: Mapping[str, str] = field(default_factory=dict)
+    addresses: Addresses = "v4"  # families of the hosts; with both, the one that names resolve to first
+    options: Mapping[str, str] = field(default_factory=dict)  # of slurm.conf, for example {"KillWait": "5"}
+    # cgroups (v1) limit jobs to their CPUs and memory; the machine must have these CPUs.
     confined: bool = False
-    private_tmp: bool = False
+    private_tmp: bool = False  # each job has its own /tmp and /dev/shm (job_container/tmpfs)
 
     @property
     def hosts(self) -> tuple[str, ...]:
