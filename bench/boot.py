@@ -5,6 +5,9 @@
 ways take turns. Times start when the batch script's output file appears. CPU seconds are those of all
 processes of the machine. The table is printed at the end, also if the run is interrupted; paste it into
 docs/inside/figures.md, and draw its chart with bench.chart.
+
+To compare with another commit, write its script for two hosts in a checkout of it, and pass it with --script:
+python -c 'import pathlib, bench.boot; bench.boot.write_scripts(pathlib.Path("/tmp"), [2])'
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ WAYS = {
     "symmetric-run": "`srun podman run … ray symmetric-run`",
     "verl": "the verl script's sequence",
 }
+SCRIPT = "script"  # the way of --script
 JOB_TIMEOUT = 400  # seconds; with symmetric-run, `ray stop` alone takes 100
 CLEANUP_TIMEOUT = 15  # seconds after the job's end; leftovers stay if they are still there
 
@@ -90,7 +94,7 @@ def render(settings: Mapping[str, object], trainer: Sequence[str]) -> str:
 
 def measure(cluster: SlurmCluster, way: str, size: int) -> Measured:
     """Run one job, and wait until its hosts are clean."""
-    script = f"{way}-{size}.sh" if way in {"slurmray", "unchecked"} else f"{way}.sh"
+    script = f"{way}-{size}.sh" if way in {"slurmray", "unchecked", SCRIPT} else f"{way}.sh"
     job = cluster.sbatch(
         script, args=[f"--nodes={size}", f"--export=ALL,IMAGE={DEFAULT_IMAGE}", "--output=%j.out"]
     )
@@ -154,7 +158,7 @@ def busy_seconds(stat: str) -> float:
 def table(results: dict[tuple[str, int], list[Measured]]) -> str:
     """Markdown table of the medians, with their ratio to the first way in brackets.
 
-    CPU seconds are followed by the utilization of all CPUs until the first line.
+    That of CPU seconds is followed by the utilization of all CPUs until the first line.
     """
     lines = [
         "| hosts | way | trainer's first line, s | a task on each node, s | CPU seconds until the first line "
@@ -166,15 +170,16 @@ def table(results: dict[tuple[str, int], list[Measured]]) -> str:
         baseline = results[ways[0], size]
         first_base = median(run.first_line for run in baseline)
         tasks_base = median(run.tasks for run in baseline)
+        busy_base = median(run.busy for run in baseline)
         clean_base = median(run.clean or 0 for run in baseline)
         for way in ways:
             if not (runs := results.get((way, size))):
                 continue
             first, tasks = median(run.first_line for run in runs), median(run.tasks for run in runs)
-            row = f"| {size} | {WAYS[way]} | {first:.1f} ({first / first_base:.2f}) | "
+            row = f"| {size} | {WAYS.get(way, way)} | {first:.1f} ({first / first_base:.2f}) | "
             row += f"{tasks:.1f} ({tasks / tasks_base:.2f}) | "
             busy = median(run.busy for run in runs)
-            row += f"{busy:.1f} ({busy / first / (os.cpu_count() or 1):.0%}) | "
+            row += f"{busy:.1f} ({busy / busy_base:.2f}; {busy / first / (os.cpu_count() or 1):.0%}) | "
             clean = [run.clean for run in runs if run.clean is not None]
             if len(clean) == len(runs):
                 ratio = f" ({median(clean) / clean_base:.2f})" if clean_base else ""
@@ -224,7 +229,16 @@ def main() -> None:
     parser.add_argument(
         "--ways", nargs="+", choices=WAYS, default=list(WAYS), help="ways to start; ratios are to the first"
     )
+    parser.add_argument(
+        "--script",
+        type=Path,
+        help="script of another commit for one number of hosts, which becomes the first way",
+    )
     options = parser.parse_args()
+    if options.script:
+        if len(options.hosts) != 1 or not options.script.is_file():
+            parser.error("--script needs one number of hosts, and a file")
+        options.ways.insert(0, SCRIPT)
     exit_at_sigterm()
     require("podman", own_slurm=True, builds=True)
     cache = cache_folder()
@@ -233,6 +247,8 @@ def main() -> None:
     results: dict[tuple[str, int], list[Measured]] = {}
     with tempfile.TemporaryDirectory(prefix="slurmray-bench-") as folder:
         write_scripts(Path(folder), options.hosts)
+        if options.script:
+            shutil.copy(options.script, Path(folder) / f"{SCRIPT}-{options.hosts[0]}.sh")
         layout = Layout(Path(folder), store=store, root=suites.hosts_root(cache, None, log))
         with SlurmCluster(ClusterConfig(nodes, gres=(Gres("gpu", "", 8),)), layout) as cluster:
             description = describe_machine(cluster)

@@ -68,10 +68,10 @@ def test_complete_run(runs: list[Measured | BaseException], capsys: pytest.Captu
     assert capsys.readouterr().out == (
         "Slurm 0; medians of 2, ratios to the first way in brackets.\n\n"
         + HEAD
-        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (1.00) | 3.0 (75%) | 4.0 (1.00) |\n"
-        + "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (75%) | 6.0 (1.50) |\n"
-        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 5.0 (1.00) | 6.0 (75%) | 8.0 (1.00) |\n"
-        + "| 3 | slurmray | 6.0 (1.50) | 7.0 (1.40) | 9.0 (75%) | never: 3 containers left |\n"
+        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (1.00) | 3.0 (1.00; 75%) | 4.0 (1.00) |\n"
+        + "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (0.50; 75%) | 6.0 (1.50) |\n"
+        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 5.0 (1.00) | 6.0 (1.00; 75%) | 8.0 (1.00) |\n"
+        + "| 3 | slurmray | 6.0 (1.50) | 7.0 (1.40) | 9.0 (1.50; 75%) | never: 3 containers left |\n"
     )
 
 
@@ -87,9 +87,9 @@ def test_interrupted_run_prints_its_results(
         "Slurm 0; PARTIAL, interrupted after 3 of 8 runs: medians of 2 or fewer, ratios to the first way in "
         "brackets.\n\n"
         + HEAD
-        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (1.00) | 3.0 (75%) | 4.0 (1.00) |\n"
-        + "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (75%) | 6.0 (1.50) |\n"
-        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 5.0 (1.00) | 6.0 (75%) | 8.0 (1.00) |\n"
+        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (1.00) | 3.0 (1.00; 75%) | 4.0 (1.00) |\n"
+        + "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (0.50; 75%) | 6.0 (1.50) |\n"
+        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 5.0 (1.00) | 6.0 (1.00; 75%) | 8.0 (1.00) |\n"
     )
 
 
@@ -102,12 +102,39 @@ def test_run_that_is_interrupted_at_once(
     assert capsys.readouterr().out.startswith("Slurm 0; PARTIAL, interrupted after 0 of 8 runs: ")
 
 
+def test_a_script_of_another_commit_is_the_first_way(
+    runs: list[Measured | BaseException],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "old.sh"
+    script.write_text("#!/bin/bash\n")
+    argv = ["boot", "--hosts", "2", "--repeat", "1", "--ways", "slurmray", "--script", str(script)]
+    monkeypatch.setattr(sys, "argv", argv)
+    runs += [Measured(2, 3, 4, 0, 3.0), Measured(1, 2.4, 6, 0, 1.5)]
+    boot.main()
+    assert capsys.readouterr().out.endswith(
+        "| 2 | script | 2.0 (1.00) | 3.0 (1.00) | 3.0 (1.00; 75%) | 4.0 (1.00) |\n"
+        "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (0.50; 75%) | 6.0 (1.50) |\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--hosts", "2", "3"], ["--hosts", "2", "--script", "missing.sh"]])
+def test_wrong_scripts(arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "old.sh").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["boot", "--script", "old.sh", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        boot.main()
+
+
 def test_no_ratio_if_the_first_way_is_never_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     runs = {("verl", 2): [Measured(2, 3, None, 2, 3.0)], ("slurmray", 2): [Measured(1, 2.4, 4, 0, 1.5)]}
     assert boot.table(runs).splitlines()[2:] == [
-        "| 2 | the verl script's sequence | 2.0 (1.00) | 3.0 (1.00) | 3.0 (75%) | never: 2 containers left |",
-        "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (75%) | 4.0 |",
+        "| 2 | the verl script's sequence | 2.0 (1.00) | 3.0 (1.00) | 3.0 (1.00; 75%) | never: 2 containers left |",
+        "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (0.50; 75%) | 4.0 |",
     ]
 
 
