@@ -133,7 +133,8 @@ def test_no_ratio_if_the_first_way_is_never_clean(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     runs = {("verl", 2): [Measured(2, 3, None, 2, 3.0)], ("slurmray", 2): [Measured(1, 2.4, 4, 0, 1.5)]}
     assert boot.table(runs).splitlines()[2:] == [
-        "| 2 | the verl script's sequence | 2.0 (1.00) | 3.0 (1.00) | 3.0 (1.00; 75%) | never: 2 containers left |",
+        "| 2 | the verl script's sequence | 2.0 (1.00) | 3.0 (1.00) | 3.0 (1.00; 75%) "
+        "| never: 2 containers left |",
         "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (0.50; 75%) | 4.0 |",
     ]
 
