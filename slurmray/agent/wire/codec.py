@@ -46,10 +46,8 @@ def encode_to_controller(message: "messages.ToController", node: str) -> bytes:
     While it is too long, the longest text loses its middle, as errors begin with the place and end with the
     cause. Lists lose their last items.
     """
-    cut: "Message" = dict(message, node=node)
-    for key, value in message.items():
-        if isinstance(value, list):
-            cut[key] = list(value)
+    copied = {key: list(value) if isinstance(value, list) else value for key, value in message.items()}
+    cut: "Message" = dict(copied, node=node)
     line = _dump(cut)
     while len(line) > MAX_BYTES_TO_CONTROLLER:
         if not _shorten(cut, len(line) - MAX_BYTES_TO_CONTROLLER):
