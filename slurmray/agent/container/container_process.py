@@ -55,23 +55,9 @@ class ContainerProcess:
         self.is_input_over = False
         self.first: "List[bytes]" = []  # messages
         self.decoder = codec.LineDecoder()
+        # By type of message: on_TYPE, and those of the stages.
         self.handlers: "Dict[str, Callable[[Any], None]]" = {
-            "settings": self.on_settings,
-            "job": self.on_job,
-            "node": self.on_node,
-            "start_ray": self.on_start_ray,
-            "head_versions": self.on_head_versions,
-            "check_reachable": self.on_check_reachable,
-            "join": self.on_join,
-            "ready": self.on_ready,
-            "replace": self.on_replace,
-            "succeeded": self.on_succeeded,
-            "check_health": self.on_check_health,
-            "collect_evidence": self.on_collect_evidence,
-            "signal": self.on_signal,
-            "stop": self.on_stop,
-            "stop_at_limit": self.on_stop_at_limit,
-            "stop_before_restart": self.on_stop_before_restart,
+            name[3:]: getattr(self, name) for name in dir(self) if name.startswith("on_")
         }
 
     # -- from start to trainer ---------------------------------------------------------------------------
@@ -85,18 +71,10 @@ class ContainerProcess:
         self.context.job = message["job"]
 
     def on_node(self, message: "messages.Node") -> None:
-        """Store the description of this node."""
-        context = self.context
-        context.rank = message["rank"]
-        context.user = message["user"]
-        context.memory = message["memory"]
-        context.addresses = message["addresses"]
-        context.runtime = message["runtime"]
-        context.unset = message["unset"]
-        context.workdir = message["workdir"]
-        context.children.umask = message["umask"]
-        context.gpu_masks = message["gpu_masks"]
-        context.env_file, context.node_env = message["env_file"], message["node_env"]
+        """Store the description of this node: each fact is a field of the context, but for the umask."""
+        facts = {name: value for name, value in message.items() if name not in ("type", "umask")}
+        vars(self.context).update(facts)
+        self.context.children.umask = message["umask"]
         self.parts = [*self.make_parts(), *self.parts]
 
     def on_start_ray(self, message: "messages.StartRay") -> None:
@@ -254,14 +232,8 @@ class ContainerProcess:
 
     def choose_address(self, family: str) -> str:
         """Choose the address of this node. family: as `network.family`."""
-        options = self.context.settings["network"]
-        return node_address.choose_address(
-            self.context.addresses,
-            node_address.local_addresses(),
-            family,
-            options["interface"],
-            options["subnet"],
-        )
+        local, options = node_address.local_addresses(), self.context.settings["network"]
+        return node_address.choose_address(self.context.addresses, local, family, options)
 
     def are_all_ready(self) -> bool:
         """Whether the trainer may start."""
@@ -317,13 +289,11 @@ class ContainerProcess:
         """Send the trainer the stop signal: Slurm ends the job."""
         self.stop(message["seconds"], is_warning=False)
 
-    def on_stop_at_limit(self, message: "messages.StopAtLimit") -> None:
-        """Send the trainer the warning signal: the time limit is near."""
+    def on_stop_at_limit(self, message: "messages.StopAtLimit | messages.StopBeforeRestart") -> None:
+        """Send the trainer the warning signal: the time limit is near, or it is to start again."""
         self.stop(message["seconds"], is_warning=True)
 
-    def on_stop_before_restart(self, message: "messages.StopBeforeRestart") -> None:
-        """Send the trainer the warning signal: it starts again in the same allocation."""
-        self.stop(message["seconds"], is_warning=True)
+    on_stop_before_restart = on_stop_at_limit
 
     def stop(self, seconds: "Optional[float]", is_warning: bool) -> None:
         """Signal the trainer or prepare steps; SIGKILL follows after `seconds` (None: the grace period)."""
@@ -432,8 +402,6 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
         pass
     except JobError as error:
         context.send({"type": "failed", "kind": error.kind, "message": error.message, "log": error.log})
-    except node_address.NetworkError as error:
-        context.send({"type": "failed", "kind": "preflight", "message": str(error)})
     except Exception as error:
         kind, message = job_log.describe(error)
         more = ". The node's log has the traceback" if kind == "internal" else ""

@@ -67,6 +67,7 @@ class Stages(Part):
         self._heartbeat = heartbeat.Timer()
 
     def handlers(self) -> "Dict[str, Callable[[Any], None]]":
+        """By type of message."""
         return {
             "stage_done": lambda message: self.on_stage_done(message["stage"]),
             "service_ended": lambda message: self.services.on_service_ended(message["name"], message["code"]),

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from ... import inherited, nodes
+from ... import inherited
 from ...job_errors import JobError
 from .. import node_address, ports, process_tree, reachability, variables
 from ..part import Part
@@ -69,7 +69,6 @@ class RayProcess(Part):
     def start(self, address: str, cluster: "Optional[str]" = None) -> None:
         """Lease ports and send the preloaded process its argv. cluster: None on the head node."""
         context = self.context
-        settings = context.settings
         context.address, context.interfaces = address, node_address.local_addresses()
         if self._lease:
             self._lease.close()
@@ -77,35 +76,13 @@ class RayProcess(Part):
         if cluster is None:
             self._take_fixed_ports()
         context.gcs = cluster or node_address.join_host_port(address, context.ports[ports.GCS])
-        extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
-        if context.group["name"]:
-            extra = command.add_resource(extra, "group:" + context.group["name"])
-        object_store = command.object_store_size(context.memory)
-        cpus, gpus = context.cpus, nodes.ray_gpus(settings, context.rank)
-        memory = command.memory_for_tasks(context.memory, object_store)
-        if cluster is None:
-            head = settings["ray"]["head"]
-            cpus = cpus if head["cpus"] is None else head["cpus"]
-            memory = memory if head["memory"] is None else head["memory"]
-        argv = command.start_command(
-            context.name,
-            address,
-            context.ports,
-            cluster,
-            context.ray_version,
-            context.folder,
-            cpus,
-            gpus,
-            object_store,
-            memory,
-            extra,
-        )
+        argv = command.start_command(context, cluster)
         sys.stderr.write(" ".join(argv) + "\n")
         sys.stderr.flush()
         more = variables.difference(self._env, variables.collect(variables.RAY, context))
         request = {"argv": argv, "env": more, "folder": context.folder}
         # First: Ray may be started before the next line runs.
-        self.watch.begin(context.ports, argv, context.ports[ports.DASHBOARD])
+        self.watch.begin(argv)
         process_tree.write_and_close(self._input, json.dumps(request).encode())
 
     def does_gcs_answer(self) -> bool:

@@ -10,7 +10,7 @@ from . import preload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Collection, Dict, List, Set
+    from typing import Dict, List, Set
 
     from ..node_context import NodeContext
 
@@ -38,14 +38,11 @@ class RayWatch:
         self._dashboard = 0  # port
         self._guarded_until = float("inf")
 
-    def begin(self, leased_ports: "Collection[int]", argv: "List[str]", dashboard: int) -> None:
-        """Start watching: Ray is being started with these ports.
-
-        argv: of `ray start`. dashboard: one of the ports.
-        """
-        self._guarded, self._dashboard = set(leased_ports), dashboard
+    def begin(self, argv: "List[str]") -> None:
+        """Start watching: Ray is being started with the leased ports. argv: of `ray start`."""
+        self._guarded, self._dashboard = set(self.context.ports), self.context.ports[ports.DASHBOARD]
         self._named = {
-            port for port in leased_ports if any(option.endswith("port=%d" % port) for option in argv)
+            port for port in self._guarded if any(option.endswith("port=%d" % port) for option in argv)
         }
         self.is_active, self.own_ports = True, set()
         self.port_was_taken, self._ended = False, {}
