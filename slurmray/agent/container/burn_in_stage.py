@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import time
 
@@ -74,9 +73,8 @@ class BurnInStage(Stage):
 
     def end(self) -> None:
         """End what still runs: PyTorch's store."""
-        for pid in map(self.context.children.find_pid, self.kinds):
-            if pid is not None:
-                os.killpg(pid, signal.SIGKILL)
+        for kind in self.kinds:
+            self.context.children.send_signal(kind, "KILL")
 
     def child_ended(self, kind: str, name: str, code: int) -> None:
         """Send the figures. JobError where the image has no PyTorch."""

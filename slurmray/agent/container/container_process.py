@@ -282,8 +282,12 @@ class ContainerProcess:
     # -- the end -----------------------------------------------------------------------------------------
 
     def on_signal(self, message: "messages.Signal") -> None:
-        """Pass a signal on to the trainer, if it runs."""
-        self.trainer.pass_on(message["name"])
+        """Pass a signal on to the trainer's process, if it runs.
+
+        Not to its group: as with a step of Slurm (proctrack/cgroup), a signal that means something to the
+        trainer must not end its children, e.g. processes that load data.
+        """
+        self.context.children.send_signal("trainer", message["name"], os.kill)
 
     def on_stop(self, message: "messages.Stop") -> None:
         """Send the trainer the stop signal: Slurm ends the job."""

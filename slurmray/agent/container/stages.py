@@ -148,9 +148,7 @@ class Stages(Part):
         end = time.monotonic() + STOP_ALL
         for role in [*self._late_services.roles(), *self.services.roles()]:
             due = min(end, time.monotonic() + STOP_EACH)
-            pid = children.find_pid(role)
-            if pid is not None:
-                os.killpg(pid, signal.SIGTERM)
+            children.send_signal(role, "TERM")
             while children.find_pid(role) is not None and time.monotonic() < due:
                 time.sleep(0.05)
                 children.reap()

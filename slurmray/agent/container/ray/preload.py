@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 
+from ... import paths
 from .. import ports
 
 TYPE_CHECKING = False
@@ -231,9 +232,6 @@ def main(argv: "List[str]") -> int:
             start.start_raylet_early()
         start.write_file_after_start(os.path.join(request["folder"], STARTED))
     elif argv == [FAST]:
-        path = os.path.join(request["folder"], NOT_FAST)
-        with open(path + ".new", "w") as file:
-            file.write(lacking)
-        os.rename(path + ".new", path)
+        paths.replace(os.path.join(request["folder"], NOT_FAST), lacking.encode())
     scripts.main()
     return 0
