@@ -126,9 +126,7 @@ class ContainerProcess:
             return
         self.ray.preload()
         if context.is_head:
-            self.head.preload_probe()
-            self.ray.start(self.choose_address(context.settings["network"]["family"]))
-            self.head.wait_for_gcs()
+            self.head.start(self.choose_address(context.settings["network"]["family"]))
 
     def begin(self) -> None:
         """Begin what may begin now."""
@@ -364,7 +362,7 @@ class ContainerProcess:
 
     def pause(self) -> "Optional[float]":
         """Seconds until the next turn of the loop if nothing happens; None: wait for an event."""
-        if self.head.is_waiting or self.context.deadline is not None:
+        if self.head.check or self.context.deadline is not None:
             return SHORT_PAUSE
         return LONG_PAUSE if any(part.is_busy for part in self.parts) else None
 

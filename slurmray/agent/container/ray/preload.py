@@ -26,7 +26,7 @@ from .. import ports
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Callable, Dict, List, Tuple
+    from typing import Any, Dict, List, Tuple
 
 FAST, PLAIN = "fast", "plain"
 TESTED = ((2, 44), (2, 52), (2, 60))  # versions of Ray for which fast is used
@@ -51,32 +51,26 @@ def missing_internal(services: "ModuleType", node: "ModuleType", kv: "ModuleType
     """The first of Ray's internals used by fast that is missing or has changed; "" if none."""
     import inspect
 
-    def first_is(*names: str) -> "Callable[[List[inspect.Parameter]], bool]":
-        return lambda parameters: [parameter.name for parameter in parameters[: len(names)]] == list(names)
-
-    def has_keywords(*names: str) -> "Callable[[List[inspect.Parameter]], bool]":
-        return lambda parameters: set(names) <= {parameter.name for parameter in parameters}
-
-    def only_self(parameters: "List[inspect.Parameter]") -> bool:
-        return len(parameters) == 1
-
+    # Its first arguments, which others may follow; its only ones; or some of them, as keywords.
     wanted = [
-        (services, "start_ray_process", first_is("command", "process_type")),
-        (node, "Node.__init__", first_is("self", "ray_params", "head")),
-        (node, "Node.start_api_server", has_keywords("self", "include_dashboard")),
-        (node, "Node.start_ray_processes", only_self),
-        (kv, "_internal_kv_get", has_keywords("key", "namespace")),
-        (kv, "_internal_kv_put", has_keywords("key", "value", "overwrite", "namespace")),
-        (kv, "_internal_kv_del", has_keywords("key", "namespace")),
+        (services, "start_ray_process", "first", "command process_type"),
+        (node, "Node.__init__", "first", "self ray_params head"),
+        (node, "Node.start_api_server", "some", "self include_dashboard"),
+        (node, "Node.start_ray_processes", "only", "self"),
+        (kv, "_internal_kv_get", "some", "key namespace"),
+        (kv, "_internal_kv_put", "some", "key value overwrite namespace"),
+        (kv, "_internal_kv_del", "some", "key namespace"),
     ]
-    for module, path, fits in wanted:
+    for module, path, which, names in wanted:
         member: "Any" = module
         for part in path.split("."):
             member = getattr(member, part, None) if member else None
         name = "%s.%s" % (getattr(module, "__name__", "ray"), path)
         if not callable(member):
             return "this Ray has no " + name
-        if not fits(list(inspect.signature(member).parameters.values())):
+        needed, given = names.split(), list(inspect.signature(member).parameters)
+        begin = given[: len(needed)] if which == "first" else given
+        if not (set(needed) <= set(given) if which == "some" else begin == needed):
             return "%s takes other arguments in this Ray" % name
     return ""
 
