@@ -20,7 +20,7 @@ from typing_extensions import Self
 
 from slurmray.errors import UsageError
 from slurmray.slurm import syntax
-from slurmray.spec.types import Count, Flag, Integer, Line, Switch, find_duplicates, matches, pattern
+from slurmray.spec.types import Count, Flag, Integer, Line, Switch, accept, find_duplicates, matches, pattern
 
 
 class Model(BaseModel):
@@ -110,9 +110,7 @@ class Component(Model):
                 wrong.append(f"{' and '.join(fields)} exclude each other; use one of them")
         if self.gpus_per_node and self.gres and syntax.gpus_in_gres(self.gres) != (None, 0):
             wrong.append("gpus_per_node and gres both request GPUs; use one of them")
-        if wrong:
-            raise ValueError(*wrong)
-        return self
+        return accept(self, wrong)
 
     @property
     def gpus(self) -> int:
@@ -192,9 +190,7 @@ class SlurmBase(Component):
                 "groups with GPUs the same"
             )
         wrong += self._inherited_options()
-        if wrong:
-            raise ValueError(*wrong)
-        return self
+        return accept(self, wrong)
 
     def _inherited_options(self) -> Iterator[str]:
         """Yield a problem for each option that Slurm would pass on to a group without it."""
