@@ -92,15 +92,6 @@ class BurnInStage(Stage):
 
     def _report(self, figures: "Dict[str, Any]") -> None:
         self.is_done_here = True
-        self.context.send(
-            {
-                "type": "burn_in",
-                "kind": figures.get("kind", ""),
-                "products": figures.get("products", []),
-                "copies": figures.get("copies", []),
-                "within": figures.get("within", 0),
-                "pairs": figures.get("pairs", 0),
-                "all": figures.get("all", 0),
-                "problems": figures["problems"],
-            }
-        )
+        none = {"kind": "", "products": [], "copies": [], "within": 0, "pairs": 0, "all": 0}
+        message: "Any" = dict(none, type="burn_in", **figures)
+        self.context.send(message)

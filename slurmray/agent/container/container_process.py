@@ -47,7 +47,7 @@ class ContainerProcess:
         self.ray = RayProcess(self.context)
         self.trainer = Trainer(self.context)
         self.head = Head(self.context, self.ray, self.trainer, self.are_all_ready)
-        self.parts: "List[Part]" = [self.ray, self.trainer, self.head]
+        self.parts: "List[Part]" = [self.ray, self.ray.watch, self.trainer, self.head]
         self.setup: "Optional[Setup]" = None  # None without container.setup, and where it has run
         self.is_resumed = False  # container.setup has run
         self.held: "List[bytes]" = []  # messages that wait for a part

@@ -142,18 +142,18 @@ class RayJob:
         if self.client is None:
             self._caught = self._caught or number
         elif not self._send(os.killpg, number):
-            background_io.start("the end of Ray's job", self._ask_to_stop)
+            background_io.start("the end of Ray's job", lambda: self._ask("stop_job"))
 
-    def _ask_to_stop(self) -> None:
+    def _ask(self, method: str) -> "Any":
+        """Call a method of Ray's client for the job."""
         require_own_dashboard(self.request["dashboard"])
-        self.client.stop_job(self.request["id"])
+        return getattr(self.client, method)(self.request["id"])
 
     def _poll_info(self) -> None:
         """Keep `_info` up to date. Runs in a thread, as the dashboard may not answer for minutes."""
         while True:
             try:
-                require_own_dashboard(self.request["dashboard"])
-                self._info = self.client.get_job_info(self.request["id"])
+                self._info = self._ask("get_job_info")
                 self._last_answer = time.monotonic()
             except Exception:
                 pass

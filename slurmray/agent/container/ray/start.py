@@ -53,15 +53,9 @@ class RayProcess(Part):
 
     def preload(self) -> None:
         """Start the process that imports Ray and becomes `ray start`."""
-        context, start = self.context, preload.FAST
-        if not self.watch.plain_reason:
-            reason = preload.reason_for_plain(
-                context.settings["ray"]["start"], self.version_text, context.ray_version
-            )
-            if reason:
-                self.watch.use_plain(reason)
-        if self.watch.plain_reason:
-            start = preload.PLAIN
+        context, wanted = self.context, self.context.settings["ray"]["start"]
+        self.watch.use_plain(preload.reason_for_plain(wanted, self.version_text, context.ray_version))
+        start = preload.PLAIN if self.watch.plain_reason else preload.FAST
         self._env = variables.collect(variables.RAY_START, context)
         argv = [*context.program("ray"), start]
         self._input = context.children.spawn("ray", argv, self._env, stdin=subprocess.PIPE).stdin
@@ -82,7 +76,7 @@ class RayProcess(Part):
         more = variables.difference(self._env, variables.collect(variables.RAY, context))
         request = {"argv": argv, "env": more, "folder": context.folder}
         # First: Ray may be started before the next line runs.
-        self.watch.begin(argv)
+        self.watch.start(argv)
         process_tree.write_and_close(self._input, json.dumps(request).encode())
 
     def does_gcs_answer(self) -> bool:
@@ -91,13 +85,6 @@ class RayProcess(Part):
         if node_address.is_open(self.context.address, port) and not self.watch.is_port_taken():
             self.watch.has_gcs_answered = port in self.watch.own_ports
         return self.watch.has_gcs_answered
-
-    @property
-    def is_busy(self) -> bool:
-        return self.watch.is_active
-
-    def tick(self) -> None:
-        self.watch.tick()
 
     def child_ended(self, role: str, code: int) -> None:
         """Handle the end of `ray start`: repeat it if another process took a port, else raise a JobError."""
