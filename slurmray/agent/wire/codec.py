@@ -83,15 +83,13 @@ class LineDecoder:
 
     def feed(self, data: bytes) -> "List[bytes]":
         """Add a piece of the stream; return the lines that it completes, without their newlines."""
-        if b"\n" not in data:
-            self._keep(data)
-            return []
         first, *lines = data.split(b"\n")
         self._keep(first)
-        lines.insert(0, b"".join(self._pieces))
-        if self._size > self.limit:
-            del lines[0]
+        if not lines:
+            return []
         rest = lines.pop()
+        if self._size <= self.limit:
+            lines.insert(0, self.rest)
         self._pieces, self._size = [], 0
         self._keep(rest)
         return lines
