@@ -23,7 +23,7 @@ from .trainer import Trainer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Optional
+    from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
     from ..wire import messages
     from .part import Part
@@ -62,18 +62,15 @@ class ContainerProcess:
 
     # -- from start to trainer ---------------------------------------------------------------------------
 
-    def on_settings(self, message: "messages.ScriptSettings") -> None:
-        """Store the settings of the script."""
-        self.context.settings = message["settings"]
+    def on_settings(self, message: "Mapping[str, object]") -> None:
+        """Store what a message has as fields of the context: the settings, this attempt, or this node."""
+        vars(self.context).update((name, value) for name, value in message.items() if name != "type")
 
-    def on_job(self, message: "messages.StartOfJob") -> None:
-        """Store the description of this attempt."""
-        self.context.job = message["job"]
+    on_job = on_settings
 
     def on_node(self, message: "messages.Node") -> None:
-        """Store the description of this node: each fact is a field of the context, but for the umask."""
-        facts = {name: value for name, value in message.items() if name not in ("type", "umask")}
-        vars(self.context).update(facts)
+        """Store the description of this node."""
+        self.on_settings(message)
         self.context.children.umask = message["umask"]
         self.parts = [*self.make_parts(), *self.parts]
 
