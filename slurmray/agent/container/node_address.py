@@ -37,22 +37,16 @@ def choose_address(
         names = ", ".join(sorted({name for name, _ in local}))
         message = "no interface %s; this node has %s. Set network.interface"
         raise JobError("preflight", message % (interface, names))
-    usable = [
-        (name, address)
+    here = {
+        str(address): address
         for name, address in local
         if not (address.is_loopback or address.is_link_local or address.is_unspecified)
         and (name == interface if interface else network or not name.startswith(VIRTUAL))
         and (network is None or address in network)
-    ]
-    named = []
-    for candidate in candidates:
-        try:
-            named.append(ipaddress.ip_address(candidate.split("%")[0]))
-        except ValueError:
-            pass
-    here = [address for _, address in usable]
+    }
+    named = [candidate.split("%")[0] for candidate in candidates]
     # Interfaces last, for a node whose name resolves only to 127.0.1.1.
-    ordered = [address for address in named if address in here] + here
+    ordered = [here[address] for address in named if address in here] + [*here.values()]
     for version in {"ipv4": (4,), "ipv6": (6,), "auto": (4, 6)}[family]:
         for address in ordered:
             if address.version == version:
