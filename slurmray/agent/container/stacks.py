@@ -88,9 +88,8 @@ def find_place(text: str) -> str:
 
 def _is_of_trainer(pid: str) -> bool:
     try:
-        return os.path.basename(os.readlink("/proc/%s/exe" % pid)).startswith("python") and not OF_RAY.search(
-            _command(pid)
-        )
+        is_python = os.path.basename(os.readlink("/proc/%s/exe" % pid)).startswith("python")
+        return is_python and not OF_RAY.search(_command(pid))
     except OSError:  # it has ended, or is another user's
         return False
 
