@@ -27,7 +27,7 @@ from slurmray.spec.fields import JobFields
 from slurmray.spec.image_names import find_misfit
 from slurmray.spec.prepare_and_services import Prepare, Service
 from slurmray.spec.preset import Preset, allow_name
-from slurmray.spec.ray_section import Ray, check_debug
+from slurmray.spec.ray_section import Ray, find_debug_variables
 from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.slurm_section import Component, GroupBase, Model, SlurmOptions
 from slurmray.spec.small_sections import Checks, Network, Notify, Requeue, Restart, Stop, Watch
@@ -223,8 +223,7 @@ class JobSpec(Model):
     @field_validator("ray")
     @classmethod
     def _check_debugger(cls, value: Ray, info: ValidationInfo) -> Ray:
-        check_debug(value.debug, info.data.get("env", {}))
-        return value
+        return accept(value, find_debug_variables(value.debug, info.data.get("env", {})))
 
     @field_validator("ray")
     @classmethod
