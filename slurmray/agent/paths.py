@@ -141,7 +141,7 @@ def own_file(path: str, flags: int) -> int:
 
 
 def replace(path: str, data: bytes) -> None:
-    """Write a file of the run directory in one step, so that nobody reads a part of it. OSError."""
+    """Write a file in one step, so that nobody reads a part of it. OSError."""
     with open(path + ".new", "wb", opener=own_file) as file:
         file.write(data)
     os.rename(path + ".new", path)

@@ -100,8 +100,6 @@ def _walk(value: Any, names: list[str], path: Path) -> Iterator[tuple[Path, Any]
 
 def _value(section: BaseModel, name: str) -> Any:
     """Return the value of a field, which may also be an option in `extra`."""
-    if isinstance(section, Component) and name != "extra":
-        for option, value in map(syntax.split_extra, section.extra):
-            if option == name.replace("_", "-"):
-                return True if value is None else value
-    return getattr(section, name)
+    extra = section.extra if isinstance(section, Component) and name != "extra" else []
+    options = {option: value is None or value for option, value in map(syntax.split_extra, extra)}
+    return options.get(name.replace("_", "-"), getattr(section, name))

@@ -113,8 +113,11 @@ class PresetContext:
 
     def override_count(self, key: str, default: int | None = None) -> int | None:
         """Return the number of GPUs or nodes that an override sets, as `parse_count` does."""
-        option = self.command.override(key)
-        return self.parse_count(option, key, option.value) if option else default
+        return self.option_count(self.command.override(key), key, default)
+
+    def option_count(self, option: ParsedOption | None, name: str, default: int | None = None) -> int | None:
+        """Return the number of GPUs or nodes of an option, as `parse_count` does."""
+        return self.parse_count(option, name, option.value) if option else default
 
     def check_total(self, parts: str, used: int, option: ParsedOption | None, fix: str) -> None:
         """Check that the job has the GPUs that are used, and add a note about others. parts: what uses them.

@@ -79,9 +79,8 @@ class _Flags:
         return self.context.command.flag(self.name(purpose))
 
     def number(self, purpose: str, default: int) -> int:
-        if (option := self.option(purpose)) is None:
-            return default
-        if (number := self.context.parse_count(option, self.name(purpose), option.value)) is None:
+        number = self.context.option_count(self.option(purpose), self.name(purpose), default)
+        if number is None:
             raise _UnknownValue
         return number
 

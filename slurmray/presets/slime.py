@@ -38,14 +38,10 @@ def advise(context: PresetContext) -> None:
     if command.flag(_ROLLOUT_NODE) is None and context.gpus != _DEFAULTS[_ROLLOUT_NODE]:
         context.add_argument(_ROLLOUT_NODE, context.gpus, "GPUS_PER_NODE", separator=" ")
     defaults = {**_DEFAULTS, **({_NODES: context.nodes, _GPUS: context.gpus} if shares else {})}
-    numbers = {name: _read_count(context, name, default) for name, default in defaults.items()}
+    flag = context.command.flag
+    numbers = {name: context.option_count(flag(name), name, default) for name, default in defaults.items()}
     if None not in numbers.values():
         _check_placement(context, {name: number or 0 for name, number in numbers.items()}, shares)
-
-
-def _read_count(context: PresetContext, name: str, default: int) -> int | None:
-    option = context.command.flag(name)
-    return context.parse_count(option, name, option.value) if option else default
 
 
 def _check_placement(context: PresetContext, numbers: dict[str, int], shares: bool) -> None:

@@ -13,7 +13,7 @@ from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.prepare_and_services import Prepare, Service
 from slurmray.spec.ray_section import DEBUG_ENV
 from slurmray.spec.runtimes import candidates
-from slurmray.spec.slurm_section import Component, GroupBase
+from slurmray.spec.slurm_section import Component, GroupBase, Model
 
 if TYPE_CHECKING:
     from slurmray.agent.wire import settings as shape
@@ -60,13 +60,8 @@ def _settings(plan: Plan, render_again: str, only_checks: bool) -> shape.Setting
         "setup": spec.setup,
         "preflight": spec.preflight,
         "on_node_loss": spec.on_node_loss,
-        "restart": {
-            "max": spec.restart.max,
-            "window": spec.restart.window,
-            "exit_codes": spec.restart.exit_codes,
-            "grace": spec.restart.grace,
-        },
-        "requeue": {"max": spec.requeue.max, "exit_code": spec.requeue.exit_code},
+        "restart": _pick(spec.restart, "max", "window", "exit_codes", "grace"),
+        "requeue": _pick(spec.requeue, "max", "exit_code"),
         "stop": {
             "lead": spec.stop.lead,
             "grace": spec.stop.grace,
@@ -76,20 +71,11 @@ def _settings(plan: Plan, render_again: str, only_checks: bool) -> shape.Setting
         },
         "notify": None if only_checks else _notify(spec),
         "timeouts": {"ready": spec.ray.ready_timeout, "heartbeat": spec.heartbeat_timeout},
-        "watch": {
-            "interval": spec.watch.interval,
-            "stall": spec.watch.stall,
-            "action": spec.watch.action,
-            "progress": spec.watch.progress or "",
-        },
+        "watch": _pick(spec.watch, "interval", "stall", "action", "progress"),
         "container": _container(spec),
         "checks": _checks(spec, advice),
         "ray": _ray(spec),
-        "network": {
-            "interface": spec.network.interface or "",
-            "subnet": spec.network.subnet or "",
-            "family": spec.network.family,
-        },
+        "network": _pick(spec.network, "interface", "subnet", "family"),
         "env": _env(spec, advice),
         "env_from_submitter": spec.env_from_submitter,
         "sweep": spec.sweep,
@@ -106,6 +92,12 @@ def _settings(plan: Plan, render_again: str, only_checks: bool) -> shape.Setting
             "runtime_env": spec.ray.runtime_env,
         },
     }
+
+
+def _pick(section: Model, *names: str) -> Any:
+    """These fields of a section, "" for those that are not set."""
+    values = {name: getattr(section, name) for name in names}
+    return {name: "" if value is None else value for name, value in values.items()}
 
 
 def _group(component: Component, spec: JobSpec) -> shape.Group:
@@ -135,9 +127,7 @@ def _container(spec: JobSpec) -> shape.Container:
         "source": source,
         "pull": container.pull,
         "stage": container.stage,
-        "build": {"file": container.build.file, "context": container.build.context}
-        if container.build
-        else None,
+        "build": _pick(container.build, "file", "context") if container.build else None,
         "archive": container.archive or "",
         "user": container.user,
         "mounts": [

@@ -80,10 +80,10 @@ def assemble(
     names: of the parts of the agent that it has. template: a site's file that extends job.sbatch.j2;
     UsageError if it cannot be used.
     """
+    site = format_json(str(template or ""))[1:-1]  # escaped, so that it stays on a comment's line
+    values = make_values(directives, settings, runtimes, names, site)
     if template is None:
-        return rebuild(directives, settings, runtimes, names, "", {})
-    site = format_json(str(template))[1:-1]  # escaped, so that it stays on a comment's line
-    values = _make_values(directives, settings, runtimes, names, site)
+        return rebuild(values, {})
     try:
         text = site_template.load(template, _make_environment(), values).render(values)
     except (jinja2.TemplateError, TypeError) as error:
@@ -98,22 +98,15 @@ def assemble(
     return text
 
 
-def rebuild(
-    directives: Sequence[str],
-    settings: str,
-    runtimes: Sequence[str],
-    names: Sequence[str],
-    site: str,
-    blocks: Mapping[str, str],
-) -> str:
+def rebuild(values: Mapping[str, str | list[str]], blocks: Mapping[str, str]) -> str:
     """Return the script that `assemble` makes of these values, without reading a site's template.
 
-    site: the template's name as in the header; "": none. blocks: its `prologue` and `epilogue`.
+    blocks: `prologue` and `epilogue` of that template.
     """
-    values = _make_values(directives, settings, runtimes, names, site)
     environment = _make_environment()
-    template = environment.from_string(_REBUILT_SITE) if site else environment.get_template("job.sbatch.j2")
-    return template.render(values, site_blocks=blocks)
+    if values["site"]:
+        return environment.from_string(_REBUILT_SITE).render(values, site_blocks=blocks)
+    return environment.get_template("job.sbatch.j2").render(values)
 
 
 @functools.cache
@@ -148,10 +141,13 @@ def story_sha256(runtimes: tuple[str, ...]) -> str:
     return sha256(story.render(runtimes=_find_templates(runtimes)) + script_parts.STORY_END)
 
 
-def _make_values(
+def make_values(
     directives: Sequence[str], settings: str, runtimes: Sequence[str], names: Sequence[str], site: str
 ) -> dict[str, str | list[str]]:
-    """Return what job.sbatch.j2 and the templates of sites get."""
+    """Return what job.sbatch.j2 and the templates of sites get.
+
+    site: the name of a site's template as in the header; "": none.
+    """
     return {
         "directives": list(directives),
         "settings": settings,

@@ -90,7 +90,7 @@ def _verify(text: str, header: int) -> str:
     runtimes = settings["container"]["runtimes"]
     site = _read_site(text[header:].partition("\n#\n")[0])
     blocks = {part: _read_block(text, part, site) for part in ("prologue", "epilogue")} if site else {}
-    expected = script.rebuild(above, canonical, runtimes, names, site, blocks)
+    expected = script.rebuild(script.make_values(above, canonical, runtimes, names, site), blocks)
     own_seal = SEAL.search(text)
     sealed = SEAL.sub(own_seal[0] if own_seal else "", seal(expected), count=1)
     if text != sealed:

@@ -17,6 +17,7 @@ from slurmray.spec.types import (
     FilePath,
     Line,
     Text,
+    accept,
     find_duplicates,
     matches,
     pattern,
@@ -196,6 +197,4 @@ class Container(Model):
                 wrong.append(f"pull: {name} keeps converted images, so use another tag instead of always")
             if any(set(mount.options) - {"ro", "rw", "z", "Z"} for mount in self.mounts):
                 wrong.append(f"mounts: {name} has no bind propagation, only ro and rw")
-        if wrong:
-            raise ValueError(*wrong)
-        return self
+        return accept(self, wrong)

@@ -27,7 +27,7 @@ from slurmray.spec.fields import JobFields
 from slurmray.spec.image_names import find_misfit
 from slurmray.spec.prepare_and_services import Prepare, Service
 from slurmray.spec.preset import Preset, allow_name
-from slurmray.spec.ray_section import Ray, check_debug
+from slurmray.spec.ray_section import Ray, find_debug_variables
 from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.slurm_section import Component, GroupBase, Model, SlurmOptions
 from slurmray.spec.small_sections import Checks, Network, Notify, Requeue, Restart, Stop, Watch
@@ -41,6 +41,7 @@ from slurmray.spec.types import (
     Name,
     Program,
     Text,
+    accept,
     find_duplicates,
 )
 from slurmray.spec.validation_errors import list_problems
@@ -217,15 +218,12 @@ class JobSpec(Model):
             wrong += check_slurm(info.data["slurm"], has_sweep=bool(value))
         if value and re.search(r"\$\{?SLURM_", info.data.get("run_dir", "")):
             wrong.append("run_dir: each task has a folder in it; leave the variables of Slurm out")
-        if wrong:
-            raise ValueError(*wrong)
-        return value
+        return accept(value, wrong)
 
     @field_validator("ray")
     @classmethod
     def _check_debugger(cls, value: Ray, info: ValidationInfo) -> Ray:
-        check_debug(value.debug, info.data.get("env", {}))
-        return value
+        return accept(value, find_debug_variables(value.debug, info.data.get("env", {})))
 
     @field_validator("ray")
     @classmethod
@@ -307,9 +305,8 @@ class JobSpec(Model):
     @field_validator("prepare", "services")
     @classmethod
     def _check_names(cls, value: list[Prepare] | list[Service]) -> list[Prepare] | list[Service]:
-        if twice := find_duplicates([item.name for item in value]):
-            raise ValueError(*(f"two are called {name}; rename one" for name in twice))
-        return value
+        twice = find_duplicates([item.name for item in value])
+        return accept(value, [f"two are called {name}; rename one" for name in twice])
 
     @field_validator("services")
     @classmethod
@@ -326,9 +323,7 @@ class JobSpec(Model):
                 wrong.append(
                     f"{service.name}: image is not possible with pyxis and slurm.groups; leave it out"
                 )
-        if wrong:
-            raise ValueError(*wrong)
-        return value
+        return accept(value, wrong)
 
     @field_validator("services")
     @classmethod
@@ -363,9 +358,7 @@ class JobSpec(Model):
                 for service in value
                 if service.where == "workers"
             ]
-        if wrong:
-            raise ValueError(*wrong)
-        return value
+        return accept(value, wrong)
 
     @property
     def outlives_nodes(self) -> bool:

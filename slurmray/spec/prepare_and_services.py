@@ -21,6 +21,7 @@ from slurmray.spec.types import (
     Line,
     Text,
     Where,
+    accept,
     shown,
 )
 
@@ -83,9 +84,7 @@ class Ready(Model):
             wrong.append(f"expected one of http, tcp and run, got {' and '.join(given) or 'none'}")
         if self.post is not None and self.http is None:
             wrong.append("post needs http; set it, or leave post out")
-        if wrong:
-            raise ValueError(*wrong)
-        return self
+        return accept(self, wrong)
 
 
 class Service(Model):
@@ -123,9 +122,7 @@ class Service(Model):
     @classmethod
     def _check_env(cls, value: dict[str, str]) -> dict[str, str]:
         fix = "leave it out; clean-up finds processes by it"
-        if wrong := [f"{name}: {fix}" for name in MARKS if name in value]:
-            raise ValueError(*wrong)
-        return value
+        return accept(value, [f"{name}: {fix}" for name in MARKS if name in value])
 
     @model_validator(mode="after")
     def _check_place(self) -> Service:
@@ -144,6 +141,4 @@ class Service(Model):
             wrong.append(
                 "gpus: Ray has the same number on all workers; use where: workers, or leave shared out"
             )
-        if wrong:
-            raise ValueError(*wrong)
-        return self
+        return accept(self, wrong)

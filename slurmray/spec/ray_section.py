@@ -178,13 +178,11 @@ class Ray(Model):
         return self
 
 
-def check_debug(debug: str, env: Mapping[str, str | None]) -> None:
-    """Check that `env` of the job spec does not set up debugging, too; ValueError."""
-    wrong = [
+def find_debug_variables(debug: str, env: Mapping[str, str | None]) -> list[str]:
+    """Return what is wrong where `env` of the job spec sets up debugging, too."""
+    return [
         f"{name} is in env; remove it and use ray.debug"
         for name in ("RAY_DEBUG_POST_MORTEM", "RAY_DEBUG")
         # RAY_DEBUG=0, which turns breakpoints off, is possible with `none`.
         if name in env and (debug != "none" or name != "RAY_DEBUG" or env[name] in (None, "legacy"))
     ]
-    if wrong:
-        raise ValueError(*wrong)

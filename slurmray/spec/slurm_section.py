@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
@@ -20,7 +20,7 @@ from typing_extensions import Self
 
 from slurmray.errors import UsageError
 from slurmray.slurm import syntax
-from slurmray.spec.types import Count, Flag, Integer, Line, Switch, find_duplicates, matches, pattern
+from slurmray.spec.types import Count, Flag, Integer, Line, Switch, accept, find_duplicates, matches, pattern
 
 
 class Model(BaseModel):
@@ -51,9 +51,14 @@ _GROUP_NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,31}"
 _GROUP_NAME_RULE = matches(_GROUP_NAME, "expected up to 32 letters, digits and _ . -, e.g. gpu, got {got}")
 
 
-def _check_extra(entry: str) -> str:
-    syntax.split_extra(entry)
-    return entry
+def _parses(parse: Callable[[str], object]) -> AfterValidator:
+    """Return a check that a text can be parsed: `parse` raises a ValueError if not."""
+
+    def check(value: str) -> str:
+        parse(value)
+        return value
+
+    return AfterValidator(check)
 
 
 class Component(Model):
@@ -61,13 +66,13 @@ class Component(Model):
 
     nodes: Count = Field(default=1, le=65536)
     """Number of nodes."""
-    gpus_per_node: Line | None = None
+    gpus_per_node: Annotated[Line, _parses(syntax.gpus_in_count)] | None = None
     """GPUs on each node, e.g. `8` or `h100:8`. Ray gets this number, less those of services."""
-    gres: Line | None = None
+    gres: Annotated[Line, _parses(syntax.gpus_in_gres)] | None = None
     """Generic resources on each node; `gpu:h100:8` means the same as gpus_per_node: h100:8."""
     cpus_per_task: Count | None = None
     """CPUs on each node. Not set: Slurm's default, often 1."""
-    extra: list[Annotated[Line, AfterValidator(_check_extra)]] = Field(default=[])
+    extra: list[Annotated[Line, _parses(syntax.split_extra)]] = Field(default=[])
     """Options that slurmray does not know, one `--option=value` per entry."""
 
     @field_validator("nodes", mode="before")
@@ -77,20 +82,6 @@ class Component(Model):
             raise ValueError(
                 f"expected one number, because scripts are for a fixed number of nodes, got {value[:100]!r}"
             )
-        return value
-
-    @field_validator("gpus_per_node")
-    @classmethod
-    def _check_gpus(cls, value: str | None) -> str | None:
-        if value is not None:
-            syntax.gpus_in_count(value)
-        return value
-
-    @field_validator("gres")
-    @classmethod
-    def _check_gres(cls, value: str | None) -> str | None:
-        if value is not None:
-            syntax.gpus_in_gres(value)
         return value
 
     @field_validator("exclusive", check_fields=False)  # see _make_fields
@@ -110,9 +101,7 @@ class Component(Model):
                 wrong.append(f"{' and '.join(fields)} exclude each other; use one of them")
         if self.gpus_per_node and self.gres and syntax.gpus_in_gres(self.gres) != (None, 0):
             wrong.append("gpus_per_node and gres both request GPUs; use one of them")
-        if wrong:
-            raise ValueError(*wrong)
-        return self
+        return accept(self, wrong)
 
     @property
     def gpus(self) -> int:
@@ -192,9 +181,7 @@ class SlurmBase(Component):
                 "groups with GPUs the same"
             )
         wrong += self._inherited_options()
-        if wrong:
-            raise ValueError(*wrong)
-        return self
+        return accept(self, wrong)
 
     def _inherited_options(self) -> Iterator[str]:
         """Yield a problem for each option that Slurm would pass on to a group without it."""

@@ -34,6 +34,13 @@ _ITEM_NAME = "[a-z][a-z0-9-]{0,31}"
 _ENV_NAME = "[A-Za-z_][A-Za-z0-9_]*"
 
 
+def accept(value: _T, wrong: Sequence[str]) -> _T:
+    """Return a value; ValueError with all that is wrong with it, if there is something."""
+    if wrong:
+        raise ValueError(*wrong)
+    return value
+
+
 def check_items(check: Callable[[_T], _R], items: Iterable[tuple[str, _T]]) -> list[_R]:
     """Apply a check to (name, item) pairs and return the results; ValueError has all errors, with names."""
     results, wrong = [], []
@@ -42,9 +49,7 @@ def check_items(check: Callable[[_T], _R], items: Iterable[tuple[str, _T]]) -> l
             results.append(check(item))
         except ValueError as error:
             wrong += [f"{name}: {message}" if name else message for message in error.args]
-    if wrong:
-        raise ValueError(*wrong)
-    return results
+    return accept(results, wrong)
 
 
 def find_duplicates(names: Sequence[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import time
 
@@ -74,9 +73,8 @@ class BurnInStage(Stage):
 
     def end(self) -> None:
         """End what still runs: PyTorch's store."""
-        for pid in map(self.context.children.find_pid, self.kinds):
-            if pid is not None:
-                os.killpg(pid, signal.SIGKILL)
+        for kind in self.kinds:
+            self.context.children.send_signal(kind, "KILL")
 
     def child_ended(self, kind: str, name: str, code: int) -> None:
         """Send the figures. JobError where the image has no PyTorch."""
@@ -94,15 +92,6 @@ class BurnInStage(Stage):
 
     def _report(self, figures: "Dict[str, Any]") -> None:
         self.is_done_here = True
-        self.context.send(
-            {
-                "type": "burn_in",
-                "kind": figures.get("kind", ""),
-                "products": figures.get("products", []),
-                "copies": figures.get("copies", []),
-                "within": figures.get("within", 0),
-                "pairs": figures.get("pairs", 0),
-                "all": figures.get("all", 0),
-                "problems": figures["problems"],
-            }
-        )
+        none = {"kind": "", "products": [], "copies": [], "within": 0, "pairs": 0, "all": 0}
+        message: "Any" = dict(none, type="burn_in", **figures)
+        self.context.send(message)

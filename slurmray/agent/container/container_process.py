@@ -23,7 +23,7 @@ from .trainer import Trainer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Optional
+    from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
     from ..wire import messages
     from .part import Part
@@ -47,7 +47,7 @@ class ContainerProcess:
         self.ray = RayProcess(self.context)
         self.trainer = Trainer(self.context)
         self.head = Head(self.context, self.ray, self.trainer, self.are_all_ready)
-        self.parts: "List[Part]" = [self.ray, self.trainer, self.head]
+        self.parts: "List[Part]" = [self.ray, self.ray.watch, self.trainer, self.head]
         self.setup: "Optional[Setup]" = None  # None without container.setup, and where it has run
         self.is_resumed = False  # container.setup has run
         self.held: "List[bytes]" = []  # messages that wait for a part
@@ -55,48 +55,23 @@ class ContainerProcess:
         self.is_input_over = False
         self.first: "List[bytes]" = []  # messages
         self.decoder = codec.LineDecoder()
+        # By type of message: on_TYPE, and those of the stages.
         self.handlers: "Dict[str, Callable[[Any], None]]" = {
-            "settings": self.on_settings,
-            "job": self.on_job,
-            "node": self.on_node,
-            "start_ray": self.on_start_ray,
-            "head_versions": self.on_head_versions,
-            "check_reachable": self.on_check_reachable,
-            "join": self.on_join,
-            "ready": self.on_ready,
-            "replace": self.on_replace,
-            "succeeded": self.on_succeeded,
-            "check_health": self.on_check_health,
-            "collect_evidence": self.on_collect_evidence,
-            "signal": self.on_signal,
-            "stop": self.on_stop,
-            "stop_at_limit": self.on_stop_at_limit,
-            "stop_before_restart": self.on_stop_before_restart,
+            name[3:]: getattr(self, name) for name in dir(self) if name.startswith("on_")
         }
 
     # -- from start to trainer ---------------------------------------------------------------------------
 
-    def on_settings(self, message: "messages.ScriptSettings") -> None:
-        """Store the settings of the script."""
-        self.context.settings = message["settings"]
+    def on_settings(self, message: "Mapping[str, object]") -> None:
+        """Store what a message has as fields of the context: the settings, this attempt, or this node."""
+        vars(self.context).update((name, value) for name, value in message.items() if name != "type")
 
-    def on_job(self, message: "messages.StartOfJob") -> None:
-        """Store the description of this attempt."""
-        self.context.job = message["job"]
+    on_job = on_settings
 
     def on_node(self, message: "messages.Node") -> None:
         """Store the description of this node."""
-        context = self.context
-        context.rank = message["rank"]
-        context.user = message["user"]
-        context.memory = message["memory"]
-        context.addresses = message["addresses"]
-        context.runtime = message["runtime"]
-        context.unset = message["unset"]
-        context.workdir = message["workdir"]
-        context.children.umask = message["umask"]
-        context.gpu_masks = message["gpu_masks"]
-        context.env_file, context.node_env = message["env_file"], message["node_env"]
+        self.on_settings(message)
+        self.context.children.umask = message["umask"]
         self.parts = [*self.make_parts(), *self.parts]
 
     def on_start_ray(self, message: "messages.StartRay") -> None:
@@ -148,9 +123,7 @@ class ContainerProcess:
             return
         self.ray.preload()
         if context.is_head:
-            self.head.preload_probe()
-            self.ray.start(self.choose_address(context.settings["network"]["family"]))
-            self.head.wait_for_gcs()
+            self.head.start(self.choose_address(context.settings["network"]["family"]))
 
     def begin(self) -> None:
         """Begin what may begin now."""
@@ -254,14 +227,8 @@ class ContainerProcess:
 
     def choose_address(self, family: str) -> str:
         """Choose the address of this node. family: as `network.family`."""
-        options = self.context.settings["network"]
-        return node_address.choose_address(
-            self.context.addresses,
-            node_address.local_addresses(),
-            family,
-            options["interface"],
-            options["subnet"],
-        )
+        local, options = node_address.local_addresses(), self.context.settings["network"]
+        return node_address.choose_address(self.context.addresses, local, family, options)
 
     def are_all_ready(self) -> bool:
         """Whether the trainer may start."""
@@ -310,20 +277,22 @@ class ContainerProcess:
     # -- the end -----------------------------------------------------------------------------------------
 
     def on_signal(self, message: "messages.Signal") -> None:
-        """Pass a signal on to the trainer, if it runs."""
-        self.trainer.pass_on(message["name"])
+        """Pass a signal on to the trainer's process, if it runs.
+
+        Not to its group: as with a step of Slurm (proctrack/cgroup), a signal that means something to the
+        trainer must not end its children, e.g. processes that load data.
+        """
+        self.context.children.send_signal("trainer", message["name"], os.kill)
 
     def on_stop(self, message: "messages.Stop") -> None:
         """Send the trainer the stop signal: Slurm ends the job."""
         self.stop(message["seconds"], is_warning=False)
 
-    def on_stop_at_limit(self, message: "messages.StopAtLimit") -> None:
-        """Send the trainer the warning signal: the time limit is near."""
+    def on_stop_at_limit(self, message: "messages.StopAtLimit | messages.StopBeforeRestart") -> None:
+        """Send the trainer the warning signal: the time limit is near, or it is to start again."""
         self.stop(message["seconds"], is_warning=True)
 
-    def on_stop_before_restart(self, message: "messages.StopBeforeRestart") -> None:
-        """Send the trainer the warning signal: it starts again in the same allocation."""
-        self.stop(message["seconds"], is_warning=True)
+    on_stop_before_restart = on_stop_at_limit
 
     def stop(self, seconds: "Optional[float]", is_warning: bool) -> None:
         """Signal the trainer or prepare steps; SIGKILL follows after `seconds` (None: the grace period)."""
@@ -390,7 +359,7 @@ class ContainerProcess:
 
     def pause(self) -> "Optional[float]":
         """Seconds until the next turn of the loop if nothing happens; None: wait for an event."""
-        if self.head.is_waiting or self.context.deadline is not None:
+        if self.head.check or self.context.deadline is not None:
             return SHORT_PAUSE
         return LONG_PAUSE if any(part.is_busy for part in self.parts) else None
 
@@ -432,8 +401,6 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
         pass
     except JobError as error:
         context.send({"type": "failed", "kind": error.kind, "message": error.message, "log": error.log})
-    except node_address.NetworkError as error:
-        context.send({"type": "failed", "kind": "preflight", "message": str(error)})
     except Exception as error:
         kind, message = job_log.describe(error)
         more = ". The node's log has the traceback" if kind == "internal" else ""

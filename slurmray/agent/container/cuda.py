@@ -5,7 +5,6 @@ In a process of its own, role `gpus`: a context keeps memory of a GPU, and a bro
 
 import json
 import os
-import signal
 import sys
 import time
 
@@ -78,9 +77,7 @@ class GpuCheck(Part):
         self._is_late = self._deadline is not None and time.monotonic() > self._deadline
         if not self._is_late:
             return
-        pid = self.context.children.find_pid(ROLE)
-        if pid is not None:
-            os.killpg(pid, signal.SIGKILL)
+        self.context.children.send_signal(ROLE, "KILL")
         self.child_ended(ROLE, 0)
 
     def child_ended(self, role: str, code: int) -> None:

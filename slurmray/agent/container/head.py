@@ -40,14 +40,13 @@ class Head(Part):
         self.ray = ray
         self.trainer = trainer
         self._are_all_ready = are_all_ready
-        self.is_waiting = False  # tick() has something to check
-        self._check: "Optional[Callable[[], None]]" = None  # called by tick()
+        self.check: "Optional[Callable[[], None]]" = None  # tick() calls it; None: it waits for nothing
         self._probe_input: "Optional[IO[bytes]]" = None
         self._is_trainer_announced = False
         self._is_dashboard_announced = False
 
-    def preload_probe(self) -> None:
-        """Start the readiness probe early: importing Ray takes seconds."""
+    def start(self, address: str) -> None:
+        """Start the readiness probe early, as importing Ray takes seconds, and Ray. Wait for the GCS."""
         context = self.context
         argv = [*context.program("probe"), context.name, str(context.settings["timeouts"]["ready"])]
         for rank, name in enumerate(context.ray_nodes):
@@ -55,21 +54,17 @@ class Head(Part):
         env = variables.collect(variables.RAY, context)
         child = context.children.spawn("probe", argv, env, 1, stdin=subprocess.PIPE)
         self._probe_input = child.stdin
-
-    def wait_for_gcs(self) -> None:
-        """Check from now on whether the GCS accepts connections."""
-        self._wait(self._check_gcs)
+        self.ray.start(address)
+        self.check = self._check_gcs
 
     def tick(self) -> None:
         """Run the pending check. Called in each turn of the loop."""
-        if self._check:
-            self._check()
+        if self.check:
+            self.check()
         if not self._is_dashboard_announced and self.context.is_head and self.ray.watch.has_dashboard:
             self._is_dashboard_announced = True
-            port = self.context.ports[ports.DASHBOARD]
-            self.context.send(
-                {"type": "dashboard", "address": dashboard_host(self.context.settings), "port": port}
-            )
+            host, port = dashboard_host(self.context.settings), self.context.ports[ports.DASHBOARD]
+            self.context.send({"type": "dashboard", "address": host, "port": port})
 
     def child_ended(self, role: str, code: int) -> None:
         """Handle the end of the readiness probe."""
@@ -79,16 +74,15 @@ class Head(Part):
         if code:
             # Before the GCS accepts connections, only the import of Ray can have failed.
             kind = "probe" if self.ray.watch.has_gcs_answered else "ray"
-            raise JobError(
-                kind, "the readiness probe exited with %d. The node's log has its last lines" % code
-            )
+            message = "the readiness probe exited with %d. The node's log has its last lines"
+            raise JobError(kind, message % code)
         # A trainer that knows the port may use the dashboard at once; others get its address from Ray.
         is_fixed = self.context.settings["ray"]["dashboard_port"] != "auto"
         if not is_fixed or self.ray.watch.is_dashboard_started():
             self._cluster_ready()
         else:
             self.context.phase("ray", "waiting for the dashboard, because ray.dashboard_port is set")
-            self._wait(self._check_dashboard)
+            self.check = self._check_dashboard
 
     def start_trainer_if_ready(self) -> None:
         """Announce the trainer once all is ready for it. It starts when its output is read."""
@@ -97,15 +91,11 @@ class Head(Part):
             return
         if any(check.is_alive() for check in context.connection_checks):
             # A spare node can only take a worker's place before the trainer starts.
-            self._wait(self.start_trainer_if_ready)
+            self.check = self.start_trainer_if_ready
             return
         self._is_trainer_announced = True
         context.send({"type": "trainer", "command": self.trainer.shown_command()})
-        self._wait(self._check_reader)
-
-    def _wait(self, check: "Optional[Callable[[], None]]") -> None:
-        self._check = check
-        self.is_waiting = check is not None
+        self.check = self._check_reader
 
     def _check_gcs(self) -> None:
         if not self.ray.does_gcs_answer():
@@ -114,7 +104,7 @@ class Head(Part):
         port = context.ports[ports.DASHBOARD]
         context.phase("ray", "head at %s, dashboard on port %d" % (context.gcs, port))
         context.send({"type": "versions", "text": preflight.versions(ray.version_text)})
-        self._wait(None)
+        self.check = None
         process_tree.write_and_close(self._probe_input, context.gcs.encode())
 
     def _check_dashboard(self) -> None:
@@ -123,10 +113,10 @@ class Head(Part):
 
     def _check_reader(self) -> None:
         if self.trainer.start():
-            self._wait(None)
+            self.check = None
 
     def _cluster_ready(self) -> None:
-        self._wait(None)
+        self.check = None
         self.ray.watch.is_port_taken()  # so that the log says it before a trainer uses the dashboard
         ready: "messages.ClusterReady" = {"type": "ready"}
         if self.context.settings["checks"]["burn_in"]:

@@ -4,19 +4,18 @@ import ipaddress
 import socket
 
 from .. import hosts
+from ..job_errors import JobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Tuple, Union
 
+    from ..wire.settings import Network
+
     Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 # Interfaces of container engines, hypervisors and pod networks, which do not lead to other nodes.
 VIRTUAL = ("docker", "br-", "podman", "cni", "virbr", "lxc", "lxdbr", "veth", "flannel", "cali", "kube")
-
-
-class NetworkError(Exception):
-    """There is no usable address or port on this node. The message has the fix."""
 
 
 def local_addresses() -> "List[Tuple[str, Address]]":
@@ -25,37 +24,29 @@ def local_addresses() -> "List[Tuple[str, Address]]":
 
 
 def choose_address(
-    candidates: "List[str]",
-    local: "List[Tuple[str, Address]]",
-    family: str = "auto",
-    interface: str = "",
-    subnet: str = "",
+    candidates: "List[str]", local: "List[Tuple[str, Address]]", family: str, options: "Network"
 ) -> str:
-    """The address at which other nodes reach this one. NetworkError where there is none.
+    """The address at which other nodes reach this one. JobError where there is none.
 
     candidates: addresses of the node's name, in the resolver's order. local: as returned by
-    local_addresses(). family: ipv4, ipv6, or auto, which prefers IPv4. interface, subnet: "" for any.
+    local_addresses(). family: ipv4, ipv6, or auto, which prefers IPv4. options: with interface and subnet.
     """
+    interface, subnet = options["interface"], options["subnet"]
     network = ipaddress.ip_network(subnet) if subnet else None
     if interface and interface not in {name for name, _ in local}:
         names = ", ".join(sorted({name for name, _ in local}))
-        raise NetworkError("no interface %s; this node has %s. Set network.interface" % (interface, names))
-    usable = [
-        (name, address)
+        message = "no interface %s; this node has %s. Set network.interface"
+        raise JobError("preflight", message % (interface, names))
+    here = {
+        str(address): address
         for name, address in local
         if not (address.is_loopback or address.is_link_local or address.is_unspecified)
         and (name == interface if interface else network or not name.startswith(VIRTUAL))
         and (network is None or address in network)
-    ]
-    named = []
-    for candidate in candidates:
-        try:
-            named.append(ipaddress.ip_address(candidate.split("%")[0]))
-        except ValueError:
-            pass
-    here = [address for _, address in usable]
+    }
+    named = [candidate.split("%")[0] for candidate in candidates]
     # Interfaces last, for a node whose name resolves only to 127.0.1.1.
-    ordered = [address for address in named if address in here] + here
+    ordered = [here[address] for address in named if address in here] + [*here.values()]
     for version in {"ipv4": (4,), "ipv6": (6,), "auto": (4, 6)}[family]:
         for address in ordered:
             if address.version == version:
@@ -64,7 +55,7 @@ def choose_address(
     wanted = {"ipv4": "IPv4", "ipv6": "IPv6", "auto": "usable"}[family]
     where = (" on %s" % interface if interface else "") + (" in %s" % subnet if subnet else "")
     fix = "Set network.subnet" if subnet else "Set network.interface or network.family"
-    raise NetworkError("no %s address%s; found %s. %s" % (wanted, where, seen, fix))
+    raise JobError("preflight", "no %s address%s; found %s. %s" % (wanted, where, seen, fix))
 
 
 def find_interface(address: str, local: "List[Tuple[str, Address]]") -> str:

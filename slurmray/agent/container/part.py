@@ -2,7 +2,7 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Tuple
+    from typing import Tuple
 
 
 class Part:
@@ -15,10 +15,6 @@ class Part:
     def is_busy(self) -> bool:
         """Whether tick() is to be called about once a second."""
         return False
-
-    def handlers(self) -> "Dict[str, Callable[[Any], None]]":
-        """Kinds of messages that the part handles."""
-        return {}
 
     def holds(self, kind: str) -> bool:  # noqa: ARG002
         """Whether messages of a kind wait for the part."""

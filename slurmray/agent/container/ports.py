@@ -10,8 +10,8 @@ import time
 import zlib
 
 from .. import hosts
+from ..job_errors import JobError
 from . import process_tree
-from .node_address import NetworkError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def port_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> "Tuple[i
 
 
 def lease_ports(job: str, skip: int = 0) -> "Tuple[socket.socket, List[int]]":
-    """(lease, ports): BLOCK - 1 free ports in a row. NetworkError where there are none.
+    """(lease, ports): BLOCK - 1 free ports in a row. JobError where there are none.
 
     lease: a bound socket. While it is open, no other job of slurmray takes the same block.
     job: determines where the search begins. skip: number of free blocks to skip, for another try.
@@ -81,7 +81,7 @@ def lease_ports(job: str, skip: int = 0) -> "Tuple[socket.socket, List[int]]":
         skip -= free
         lease.close()
     message = "no %d free ports in a row between %d and %d. Set ray.port, or end what listens there"
-    raise NetworkError(message % (BLOCK, first, last))
+    raise JobError("preflight", message % (BLOCK, first, last))
 
 
 def listeners(ports: "Collection[int]") -> "Tuple[Set[int], Set[int]]":

@@ -132,6 +132,13 @@ class Children:
         """Pid of the child with that role, or None."""
         return next((pid for pid, known in self.roles.items() if known == role), None)
 
+    def send_signal(self, role: str, name: str, send: "Callable[[int, int], None]" = os.killpg) -> bool:
+        """Send a signal, e.g. TERM, to the process group of that child. Return False if there is none."""
+        pid = self.find_pid(role)
+        if pid is not None:
+            send(pid, getattr(signal, "SIG" + name))
+        return pid is not None
+
     def kill(self, role: str) -> None:
         """Kill that child and its descendants, which may not end with it."""
         kill_descendants({pid for pid, known in self.roles.items() if known != role})

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-from .. import background_io, signals
+from .. import background_io, paths, signals
 from ..job_errors import JobError
 from . import ports, process_tree, variables
 
@@ -43,10 +43,8 @@ def require_api() -> None:
 
     # Both are dependencies of ray[default], but not of ray.
     if not all(importlib.util.find_spec(name) for name in ("aiohttp", "aiohttp_cors")):
-        raise JobError(
-            "image",
-            "launch is ray-job, but the image has no ray[default]. Install it, or set launch: exec",
-        )
+        message = "launch is ray-job, but the image has no ray[default]. Install it, or set launch: exec"
+        raise JobError("image", message)
 
 
 def submit(
@@ -82,9 +80,8 @@ class RayJob:
 
     def __init__(self, request: "Dict[str, Any]") -> None:
         self.request = request
-        folder = request["folder"]
-        self.pid_file = os.path.join(folder, "ray-job.pid")  # the trainer's shell writes it
-        self.log = os.path.join(folder, "session_latest", "logs", "job-driver-%s.log" % request["id"])
+        self.pid_file = os.path.join(request["folder"], "ray-job.pid")  # the trainer's shell writes it
+        self.log = "%s/session_latest/logs/job-driver-%s.log" % (request["folder"], request["id"])
         self.client: "Any" = None  # Ray's JobSubmissionClient, once the job is submitted
         self._caught = 0  # a stop signal from before
         self._position = 0  # in the log
@@ -106,8 +103,7 @@ class RayJob:
             require_own_dashboard(request["dashboard"])
             client.submit_job(entrypoint=command, submission_id=request["id"], runtime_env=runtime_env)
         except Exception as error:  # e.g. unknown fields or files that are too large
-            message = "Ray rejected the job, see ray.runtime_env: %s" % error
-            raise JobError("config", message) from error
+            raise JobError("config", "Ray rejected the job, see ray.runtime_env: %s" % error) from error
         self.client = client
         if self._caught:
             self._stop(self._caught)
@@ -146,18 +142,18 @@ class RayJob:
         if self.client is None:
             self._caught = self._caught or number
         elif not self._send(os.killpg, number):
-            background_io.start("the end of Ray's job", self._ask_to_stop)
+            background_io.start("the end of Ray's job", lambda: self._ask("stop_job"))
 
-    def _ask_to_stop(self) -> None:
+    def _ask(self, method: str) -> "Any":
+        """Call a method of Ray's client for the job."""
         require_own_dashboard(self.request["dashboard"])
-        self.client.stop_job(self.request["id"])
+        return getattr(self.client, method)(self.request["id"])
 
     def _poll_info(self) -> None:
         """Keep `_info` up to date. Runs in a thread, as the dashboard may not answer for minutes."""
         while True:
             try:
-                require_own_dashboard(self.request["dashboard"])
-                self._info = self.client.get_job_info(self.request["id"])
+                self._info = self._ask("get_job_info")
                 self._last_answer = time.monotonic()
             except Exception:
                 pass
@@ -231,10 +227,7 @@ def require_own_dashboard(port: int) -> None:
 
 
 def connect(dashboard: int) -> "Any":
-    """Return a client once the dashboard answers. Ray finds it through RAY_ADDRESS, the GCS.
-
-    dashboard: its port.
-    """
+    """Return a client once the dashboard answers on its port. Ray finds it through RAY_ADDRESS, the GCS."""
     from ray.job_submission import JobSubmissionClient
 
     deadline = time.monotonic() + DASHBOARD_TIMEOUT
@@ -257,9 +250,6 @@ def main(argv: "List[str]") -> int:
         return RayJob(request).run()
     except JobError as error:
         # One line: errors of Ray may contain a traceback.
-        message = " ".join(error.message.split())[:MAX_REFUSAL]
-        path = os.path.join(request["folder"], REFUSED)
-        with open(path + ".new", "w") as file:
-            json.dump({"kind": error.kind, "message": message}, file)
-        os.rename(path + ".new", path)
+        refusal = {"kind": error.kind, "message": " ".join(error.message.split())[:MAX_REFUSAL]}
+        paths.replace(os.path.join(request["folder"], REFUSED), json.dumps(refusal).encode())
         return 1

@@ -43,11 +43,11 @@ class Setup(Part):
     """Runs the commands. on_end: called after them, with the Python to start again with, or ""."""
 
     roles = (ROLE,)
+    is_busy = False  # the commands run
 
     def __init__(self, context: "NodeContext", on_end: "Callable[[str], None]") -> None:
         self.context = context
         self._on_end = on_end
-        self._is_running = False
         self._env: "Dict[str, str]" = {}
         self._deadline: "Optional[float]" = None  # time.monotonic(); None once it has passed
         self._heartbeat = heartbeat.Timer()
@@ -64,21 +64,17 @@ class Setup(Part):
             context.children.spawn(ROLE, argv, env)
         except OSError as error:
             self._fail("%s: %s" % (argv[0], error.strerror), "install it in the image")
-        self._is_running = True
+        self.is_busy = True
         self._env = env
         self._deadline = time.monotonic() + settings["setup_timeout"]
 
-    @property
-    def is_busy(self) -> bool:
-        return self._is_running
-
     def holds(self, kind: str) -> bool:
-        return self._is_running and kind not in MEANWHILE
+        return self.is_busy and kind not in MEANWHILE
 
     def tick(self) -> None:
         """Send heartbeats while the commands run, and kill them after their timeout."""
         now = time.monotonic()
-        if not self._is_running:
+        if not self.is_busy:
             return
         if self._heartbeat.is_due(now):
             self.context.send({"type": "heartbeat", "doing": "container.setup"})
@@ -92,7 +88,7 @@ class Setup(Part):
         context = self.context
         if context.deadline is not None:
             return
-        self._is_running = False
+        self.is_busy = False
         if code and self._deadline is None:
             seconds = context.settings["container"]["setup_timeout"]
             self._fail("no end after %d s" % seconds, "raise container.setup_timeout")

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 
-from .. import command_runner
+from .. import command_runner, paths
 from .node_context import send_to_controller
 
 TYPE_CHECKING = False
@@ -61,9 +61,7 @@ def main(argv: "List[str]") -> int:
         result = command_runner.run(["ray", "status"], os.environ, STATUS_TIMEOUT, is_logged=False)
         parts.append("== ray status\n" + (result.out or result.why + "\n"))
     path = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "evidence-%s.txt" % number)
-    with open(path + ".new", "w", encoding="utf-8", errors="replace") as file:
-        file.write("\n".join(parts))
-    os.rename(path + ".new", path)
+    paths.replace(path, "\n".join(parts).encode("utf-8", "replace"))
     for first in range(0, len(rows) or 1, ROWS_SENT):
         part, is_complete = rows[first : first + ROWS_SENT], first + ROWS_SENT >= len(rows)
         send_to_controller(
@@ -90,9 +88,8 @@ def find_place(text: str) -> str:
 
 def _is_of_trainer(pid: str) -> bool:
     try:
-        return os.path.basename(os.readlink("/proc/%s/exe" % pid)).startswith("python") and not OF_RAY.search(
-            _command(pid)
-        )
+        is_python = os.path.basename(os.readlink("/proc/%s/exe" % pid)).startswith("python")
+        return is_python and not OF_RAY.search(_command(pid))
     except OSError:  # it has ended, or is another user's
         return False
 

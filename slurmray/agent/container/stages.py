@@ -67,6 +67,7 @@ class Stages(Part):
         self._heartbeat = heartbeat.Timer()
 
     def handlers(self) -> "Dict[str, Callable[[Any], None]]":
+        """By type of message."""
         return {
             "stage_done": lambda message: self.on_stage_done(message["stage"]),
             "service_ended": lambda message: self.services.on_service_ended(message["name"], message["code"]),
@@ -147,9 +148,7 @@ class Stages(Part):
         end = time.monotonic() + STOP_ALL
         for role in [*self._late_services.roles(), *self.services.roles()]:
             due = min(end, time.monotonic() + STOP_EACH)
-            pid = children.find_pid(role)
-            if pid is not None:
-                os.killpg(pid, signal.SIGTERM)
+            children.send_signal(role, "TERM")
             while children.find_pid(role) is not None and time.monotonic() < due:
                 time.sleep(0.05)
                 children.reap()

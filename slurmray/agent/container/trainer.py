@@ -1,7 +1,6 @@
 """The trainer: the job spec's command, which runs on the head node once the cluster is ready."""
 
 import os
-import signal
 import time
 
 from .. import parts, paths
@@ -94,20 +93,7 @@ class Trainer(Part):
 
     def send_signal(self, name: str) -> bool:
         """Send a signal to the trainer's process group. Return False if no trainer runs."""
-        pid = self.context.children.find_pid("trainer")
-        if pid is not None:
-            os.killpg(pid, getattr(signal, "SIG" + name))
-        return pid is not None
-
-    def pass_on(self, name: str) -> None:
-        """Send a signal to the trainer's process, if one runs.
-
-        Not to its group: as with a step of Slurm (proctrack/cgroup), a signal that means something to the
-        trainer must not end its children, e.g. processes that load data.
-        """
-        pid = self.context.children.find_pid("trainer")
-        if pid is not None:
-            os.kill(pid, getattr(signal, "SIG" + name))
+        return self.context.children.send_signal("trainer", name)
 
     def _open_output(self) -> bool:
         """Open the FIFOs; return False if one has no reader yet. Open ones stay open for their readers."""

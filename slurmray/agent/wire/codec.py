@@ -46,10 +46,8 @@ def encode_to_controller(message: "messages.ToController", node: str) -> bytes:
     While it is too long, the longest text loses its middle, as errors begin with the place and end with the
     cause. Lists lose their last items.
     """
-    cut: "Message" = dict(message, node=node)
-    for key, value in message.items():
-        if isinstance(value, list):
-            cut[key] = list(value)
+    copied = {key: list(value) if isinstance(value, list) else value for key, value in message.items()}
+    cut: "Message" = dict(copied, node=node)
     line = _dump(cut)
     while len(line) > MAX_BYTES_TO_CONTROLLER:
         if not _shorten(cut, len(line) - MAX_BYTES_TO_CONTROLLER):
@@ -85,15 +83,13 @@ class LineDecoder:
 
     def feed(self, data: bytes) -> "List[bytes]":
         """Add a piece of the stream; return the lines that it completes, without their newlines."""
-        if b"\n" not in data:
-            self._keep(data)
-            return []
         first, *lines = data.split(b"\n")
         self._keep(first)
-        lines.insert(0, b"".join(self._pieces))
-        if self._size > self.limit:
-            del lines[0]
+        if not lines:
+            return []
         rest = lines.pop()
+        if self._size <= self.limit:
+            lines.insert(0, self.rest)
         self._pieces, self._size = [], 0
         self._keep(rest)
         return lines

@@ -4,12 +4,15 @@ import os
 import re
 import sys
 
+from ... import nodes
+from ...job_errors import JobError
 from .. import ports as port_places
-from ..node_address import NetworkError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple, Union
+
+    from ..node_context import NodeContext
 
     Version = Tuple[int, ...]  # (major, minor)
 
@@ -130,45 +133,37 @@ def has_worker_ports(extra: "List[str]") -> bool:
     return any(option.startswith(("--min-worker-port", "--worker-port-list")) for option in extra)
 
 
-def start_command(
-    name: str,
-    address: str,
-    ports: "List[int]",
-    cluster: "Optional[str]",
-    version: "Version",
-    temp_dir: str,
-    cpus: int,
-    gpus: int,
-    object_store: int,
-    memory: "Optional[int]",
-    extra: "List[str]",
-) -> "List[str]":
-    """argv of `ray start --block`. NetworkError for an IPv6 address where this Ray has no IPv6.
+def start_command(context: "NodeContext", cluster: "Optional[str]") -> "List[str]":
+    """argv of `ray start --block`. JobError for an IPv6 address where this Ray has no IPv6.
 
-    cluster: None on the head node, else `host:port` of the GCS. cpus, gpus: for Ray's scheduler; Ray itself
-    would count those of the host. object_store: bytes. memory: as returned by memory_for_tasks(). extra: the
-    user's options, last, to have priority.
+    cluster: None on the head node, else `host:port` of the GCS. CPUs and GPUs are for Ray's scheduler; Ray
+    itself would count those of the host. The user's options are last, to have priority.
     """
+    settings, address, version = context.settings, context.address, context.ray_version
     if ":" in address and version < IPV6_SINCE:
         fix = "Use an image with Ray 2.49 or later, or network.family: ipv4 where the nodes have it"
-        raise NetworkError("%s: Ray %d.%d has no IPv6. %s" % (address, version[0], version[1], fix))
-    argv = [
-        "ray",
-        "start",
-        "--block",
-        "--node-name=" + name,
-        "--node-ip-address=" + address,
+        message = "%s: Ray %d.%d has no IPv6. %s" % (address, version[0], version[1], fix)
+        raise JobError("preflight", message)
+    object_store = object_store_size(context.memory)
+    cpus, memory = context.cpus, memory_for_tasks(context.memory, object_store)
+    if cluster is None:
+        head = settings["ray"]["head"]
+        cpus = cpus if head["cpus"] is None else head["cpus"]
+        memory = memory if head["memory"] is None else head["memory"]
+        place = ["--head", *port_options(HEAD_PORTS, context.ports)]
+    else:
+        place = ["--address=" + cluster]
+    if cluster is None or version >= WORKER_TEMP_DIR_SINCE:
+        place.append("--temp-dir=" + context.folder)
+    extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
+    return [
+        *("ray", "start", "--block", "--node-name=" + context.name, "--node-ip-address=" + address),
         "--object-store-memory=%d" % object_store,
         *([] if memory is None else ["--memory=%d" % memory]),
-        *node_options(cpus, gpus, ports),
+        *node_options(cpus, nodes.ray_gpus(settings, context.rank), context.ports),
+        *place,
+        *(add_resource(extra, "group:" + context.group["name"]) if context.group["name"] else extra),
     ]
-    if cluster is None:
-        argv += ["--head", *port_options(HEAD_PORTS, ports)]
-    else:
-        argv.append("--address=" + cluster)
-    if cluster is None or version >= WORKER_TEMP_DIR_SINCE:
-        argv.append("--temp-dir=" + temp_dir)
-    return argv + extra
 
 
 def add_resource(options: "List[str]", name: str) -> "List[str]":

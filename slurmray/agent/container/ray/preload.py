@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 
+from ... import paths
 from .. import ports
 
 TYPE_CHECKING = False
@@ -50,32 +51,26 @@ def missing_internal(services: "ModuleType", node: "ModuleType", kv: "ModuleType
     """The first of Ray's internals used by fast that is missing or has changed; "" if none."""
     import inspect
 
-    def first_is(*names: str) -> "Callable[[List[inspect.Parameter]], bool]":
-        return lambda parameters: [parameter.name for parameter in parameters[: len(names)]] == list(names)
-
-    def has_keywords(*names: str) -> "Callable[[List[inspect.Parameter]], bool]":
-        return lambda parameters: set(names) <= {parameter.name for parameter in parameters}
-
-    def only_self(parameters: "List[inspect.Parameter]") -> bool:
-        return len(parameters) == 1
-
+    # Its first arguments, which others may follow; its only ones; or some of them, as keywords.
     wanted = [
-        (services, "start_ray_process", first_is("command", "process_type")),
-        (node, "Node.__init__", first_is("self", "ray_params", "head")),
-        (node, "Node.start_api_server", has_keywords("self", "include_dashboard")),
-        (node, "Node.start_ray_processes", only_self),
-        (kv, "_internal_kv_get", has_keywords("key", "namespace")),
-        (kv, "_internal_kv_put", has_keywords("key", "value", "overwrite", "namespace")),
-        (kv, "_internal_kv_del", has_keywords("key", "namespace")),
+        (services, "start_ray_process", "first", "command process_type"),
+        (node, "Node.__init__", "first", "self ray_params head"),
+        (node, "Node.start_api_server", "some", "self include_dashboard"),
+        (node, "Node.start_ray_processes", "only", "self"),
+        (kv, "_internal_kv_get", "some", "key namespace"),
+        (kv, "_internal_kv_put", "some", "key value overwrite namespace"),
+        (kv, "_internal_kv_del", "some", "key namespace"),
     ]
-    for module, path, fits in wanted:
+    for module, path, which, names in wanted:
         member: "Any" = module
         for part in path.split("."):
             member = getattr(member, part, None) if member else None
         name = "%s.%s" % (getattr(module, "__name__", "ray"), path)
         if not callable(member):
             return "this Ray has no " + name
-        if not fits(list(inspect.signature(member).parameters.values())):
+        needed, given = names.split(), list(inspect.signature(member).parameters)
+        begin = given[: len(needed)] if which == "first" else given
+        if not (set(needed) <= set(given) if which == "some" else begin == needed):
             return "%s takes other arguments in this Ray" % name
     return ""
 
@@ -129,81 +124,76 @@ def wait_for_own_gcs(services: "Any", port: int) -> None:
     services.start_ray_process = start_ray_process
 
 
-class FastStart:
-    """Patches of Ray. services, kv: its modules for starting processes and for values in the GCS."""
+def patch_start_process(services: "Any", agent_port: bool) -> "Callable[[], str]":
+    """Pass the dashboard agent's port to the raylet, with agent_port. services: as in wait_for_own_gcs().
 
-    def __init__(self, services: "Any", node_class: "Any", kv: "Any") -> None:
-        self.services = services
-        self.node_class = node_class
-        self.kv = kv
-        self.url = ""  # of the dashboard
+    Returns a function for the dashboard's address, "" before Ray starts it.
+    """
+    start, url = services.start_ray_process, ""
 
-    def patch_start_process(self, agent_port: bool) -> None:
-        """Note the dashboard's address; with agent_port, pass the agent's port to the raylet."""
-        start = self.services.start_ray_process
+    def start_ray_process(command: "List[str]", process_type: str, *args: "Any", **options: "Any") -> "Any":
+        nonlocal url
+        if process_type == "dashboard":
+            url = dashboard_url(command)
+        port = re.search(r" --listen-port=(\d+)", " ".join(command)) if agent_port else None
+        if port:
+            command = [*command, "--dashboard_agent_listen_port=" + port.group(1)]
+        return start(command, process_type, *args, **options)
 
-        def start_ray_process(
-            command: "List[str]", process_type: str, *args: "Any", **options: "Any"
-        ) -> "Any":
-            if process_type == "dashboard":
-                self.url = dashboard_url(command)
-            port = re.search(r" --listen-port=(\d+)", " ".join(command)) if agent_port else None
-            if port:
-                command = [*command, "--dashboard_agent_listen_port=" + port.group(1)]
-            return start(command, process_type, *args, **options)
+    services.start_ray_process = start_ray_process
+    return lambda: url
 
-        self.services.start_ray_process = start_ray_process
 
-    def start_raylet_early(self) -> None:
-        """Start the head node's raylet while the dashboard starts.
+def start_raylet_early(node_class: "Any", kv: "Any", find_url: "Callable[[], str]") -> None:
+    """Start the head node's raylet while the dashboard starts.
 
-        Ray starts the dashboard first and polls the GCS for its address; the raylet starts at the first poll.
-        Errors of both are raised as usual.
-        """
-        node_class, kv = self.node_class, self.kv
-        start_dashboard, start_raylet = node_class.start_api_server, node_class.start_ray_processes
-        get = kv._internal_kv_get
-        results: "List[Any]" = []  # after the start of the raylet: None or its error
+    Ray starts the dashboard first and polls the GCS for its address; the raylet starts at the first poll.
+    Errors of both are raised as usual. kv: Ray's module for values in the GCS. find_url: returns the address.
+    """
+    start_dashboard, start_raylet = node_class.start_api_server, node_class.start_ray_processes
+    get = kv._internal_kv_get
+    results: "List[Any]" = []  # after the start of the raylet: None or its error
 
-        def start_ray_processes(node: "Any") -> None:
-            if not results:
-                try:
-                    start_raylet(node)
-                    results.append(None)
-                except Exception as error:
-                    results.append(error)
-            if results[0]:
-                raise results[0]
+    def start_ray_processes(node: "Any") -> None:
+        if not results:
+            try:
+                start_raylet(node)
+                results.append(None)
+            except Exception as error:
+                results.append(error)
+        if results[0]:
+            raise results[0]
 
-        def start_api_server(node: "Any", **options: "Any") -> None:
-            published: "Dict[str, Any]" = {}
+    def start_api_server(node: "Any", **options: "Any") -> None:
+        published: "Dict[str, Any]" = {}
 
-            def get_after_start(*key: "Any", **namespace: "Any") -> "Any":
-                kv._internal_kv_get = get
-                if self.url:
-                    published.update(namespace)
-                    kv._internal_kv_put(WEBUI_URL, self.url, True, **namespace)
-                    node._webui_url = self.url  # the raylet passes it to its workers
-                start_ray_processes(node)
-                return get(*key, **namespace)
-
-            kv._internal_kv_get = get_after_start
-            start_dashboard(node, **options)
+        def get_after_start(*key: "Any", **namespace: "Any") -> "Any":
             kv._internal_kv_get = get
-            if published and not node._webui_url:  # the dashboard has failed, and Ray only logs that
-                kv._internal_kv_del(WEBUI_URL, **published)
+            if find_url():
+                published.update(namespace)
+                kv._internal_kv_put(WEBUI_URL, find_url(), True, **namespace)
+                node._webui_url = find_url()  # the raylet passes it to its workers
+            start_ray_processes(node)
+            return get(*key, **namespace)
 
-        node_class.start_api_server, node_class.start_ray_processes = start_api_server, start_ray_processes
+        kv._internal_kv_get = get_after_start
+        start_dashboard(node, **options)
+        kv._internal_kv_get = get
+        if published and not node._webui_url:  # the dashboard has failed, and Ray only logs that
+            kv._internal_kv_del(WEBUI_URL, **published)
 
-    def write_file_after_start(self, path: str) -> None:
-        """Write a file when everything has been started."""
-        start = self.node_class.__init__
+    node_class.start_api_server, node_class.start_ray_processes = start_api_server, start_ray_processes
 
-        def init(node: "Any", *args: "Any", **options: "Any") -> None:
-            start(node, *args, **options)
-            open(path, "w").close()
 
-        self.node_class.__init__ = init
+def write_file_after_start(node_class: "Any", path: str) -> None:
+    """Write a file when everything has been started."""
+    start = node_class.__init__
+
+    def init(node: "Any", *args: "Any", **options: "Any") -> None:
+        start(node, *args, **options)
+        open(path, "w").close()
+
+    node_class.__init__ = init
 
 
 def main(argv: "List[str]") -> int:
@@ -225,15 +215,11 @@ def main(argv: "List[str]") -> int:
         port = next(argument.partition("=")[2] for argument in sys.argv if argument.startswith("--port="))
         wait_for_own_gcs(services, int(port))
     if not lacking:
-        start = FastStart(services, node.Node, internal_kv)
-        start.patch_start_process(agent_port)
+        find_url = patch_start_process(services, agent_port)
         if "--enable-resource-isolation" not in sys.argv:  # with it the raylet needs the dashboard first
-            start.start_raylet_early()
-        start.write_file_after_start(os.path.join(request["folder"], STARTED))
+            start_raylet_early(node.Node, internal_kv, find_url)
+        write_file_after_start(node.Node, os.path.join(request["folder"], STARTED))
     elif argv == [FAST]:
-        path = os.path.join(request["folder"], NOT_FAST)
-        with open(path + ".new", "w") as file:
-            file.write(lacking)
-        os.rename(path + ".new", path)
+        paths.replace(os.path.join(request["folder"], NOT_FAST), lacking.encode())
     scripts.main()
     return 0

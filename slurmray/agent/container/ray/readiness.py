@@ -18,10 +18,7 @@ def evaluate(table: "List[Dict[str, Any]]", expected: "Dict[str, int]") -> "Tupl
 
     table: rows as in `ray.nodes()`. expected: GPUs by node.
     """
-    alive = {}
-    for row in table:
-        if row["Alive"]:
-            alive[row["NodeName"]] = int(row["Resources"].get("GPU", 0))
+    alive = {row["NodeName"]: int(row["Resources"].get("GPU", 0)) for row in table if row["Alive"]}
     lacking = {}
     for name, gpus in expected.items():
         if name not in alive:

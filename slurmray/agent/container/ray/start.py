@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from ... import inherited, nodes
+from ... import inherited
 from ...job_errors import JobError
 from .. import node_address, ports, process_tree, reachability, variables
 from ..part import Part
@@ -53,15 +53,9 @@ class RayProcess(Part):
 
     def preload(self) -> None:
         """Start the process that imports Ray and becomes `ray start`."""
-        context, start = self.context, preload.FAST
-        if not self.watch.plain_reason:
-            reason = preload.reason_for_plain(
-                context.settings["ray"]["start"], self.version_text, context.ray_version
-            )
-            if reason:
-                self.watch.use_plain(reason)
-        if self.watch.plain_reason:
-            start = preload.PLAIN
+        context, wanted = self.context, self.context.settings["ray"]["start"]
+        self.watch.use_plain(preload.reason_for_plain(wanted, self.version_text, context.ray_version))
+        start = preload.PLAIN if self.watch.plain_reason else preload.FAST
         self._env = variables.collect(variables.RAY_START, context)
         argv = [*context.program("ray"), start]
         self._input = context.children.spawn("ray", argv, self._env, stdin=subprocess.PIPE).stdin
@@ -69,7 +63,6 @@ class RayProcess(Part):
     def start(self, address: str, cluster: "Optional[str]" = None) -> None:
         """Lease ports and send the preloaded process its argv. cluster: None on the head node."""
         context = self.context
-        settings = context.settings
         context.address, context.interfaces = address, node_address.local_addresses()
         if self._lease:
             self._lease.close()
@@ -77,35 +70,13 @@ class RayProcess(Part):
         if cluster is None:
             self._take_fixed_ports()
         context.gcs = cluster or node_address.join_host_port(address, context.ports[ports.GCS])
-        extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
-        if context.group["name"]:
-            extra = command.add_resource(extra, "group:" + context.group["name"])
-        object_store = command.object_store_size(context.memory)
-        cpus, gpus = context.cpus, nodes.ray_gpus(settings, context.rank)
-        memory = command.memory_for_tasks(context.memory, object_store)
-        if cluster is None:
-            head = settings["ray"]["head"]
-            cpus = cpus if head["cpus"] is None else head["cpus"]
-            memory = memory if head["memory"] is None else head["memory"]
-        argv = command.start_command(
-            context.name,
-            address,
-            context.ports,
-            cluster,
-            context.ray_version,
-            context.folder,
-            cpus,
-            gpus,
-            object_store,
-            memory,
-            extra,
-        )
+        argv = command.start_command(context, cluster)
         sys.stderr.write(" ".join(argv) + "\n")
         sys.stderr.flush()
         more = variables.difference(self._env, variables.collect(variables.RAY, context))
         request = {"argv": argv, "env": more, "folder": context.folder}
         # First: Ray may be started before the next line runs.
-        self.watch.begin(context.ports, argv, context.ports[ports.DASHBOARD])
+        self.watch.start(argv)
         process_tree.write_and_close(self._input, json.dumps(request).encode())
 
     def does_gcs_answer(self) -> bool:
@@ -114,13 +85,6 @@ class RayProcess(Part):
         if node_address.is_open(self.context.address, port) and not self.watch.is_port_taken():
             self.watch.has_gcs_answered = port in self.watch.own_ports
         return self.watch.has_gcs_answered
-
-    @property
-    def is_busy(self) -> bool:
-        return self.watch.is_active
-
-    def tick(self) -> None:
-        self.watch.tick()
 
     def child_ended(self, role: str, code: int) -> None:
         """Handle the end of `ray start`: repeat it if another process took a port, else raise a JobError."""

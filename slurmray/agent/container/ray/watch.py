@@ -6,11 +6,12 @@ import time
 
 from ...job_errors import JobError
 from .. import ports, process_tree
+from ..part import Part
 from . import preload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Collection, Dict, List, Set
+    from typing import Dict, List, Set
 
     from ..node_context import NodeContext
 
@@ -21,12 +22,13 @@ PORTS_WAIT = 120.0  # seconds after `ready` for Ray's processes to listen: the d
 SEE_LOG = "The node's log has its last lines"
 
 
-class RayWatch:
+class RayWatch(Part):
     """Checks Ray's processes and ports once a second until `ray start` itself notices ended processes."""
+
+    is_busy = False
 
     def __init__(self, context: "NodeContext") -> None:
         self.context = context
-        self.is_active = False
         self.has_gcs_answered = False  # other nodes may know the ports, so they cannot change any more
         self.own_ports: "Set[int]" = set()  # leased ports on which a process of the job has listened
         self.port_was_taken = False
@@ -38,16 +40,13 @@ class RayWatch:
         self._dashboard = 0  # port
         self._guarded_until = float("inf")
 
-    def begin(self, leased_ports: "Collection[int]", argv: "List[str]", dashboard: int) -> None:
-        """Start watching: Ray is being started with these ports.
-
-        argv: of `ray start`. dashboard: one of the ports.
-        """
-        self._guarded, self._dashboard = set(leased_ports), dashboard
+    def start(self, argv: "List[str]") -> None:
+        """Start watching: Ray is being started with the leased ports. argv: of `ray start`."""
+        self._guarded, self._dashboard = set(self.context.ports), self.context.ports[ports.DASHBOARD]
         self._named = {
-            port for port in leased_ports if any(option.endswith("port=%d" % port) for option in argv)
+            port for port in self._guarded if any(option.endswith("port=%d" % port) for option in argv)
         }
-        self.is_active, self.own_ports = True, set()
+        self.is_busy, self.own_ports = True, set()
         self.port_was_taken, self._ended = False, {}
         self._guarded_until = float("inf")
         self._due = time.monotonic() + INTERVAL
@@ -88,7 +87,7 @@ class RayWatch:
 
     def tick(self) -> None:
         """Check if due. Called in each turn of the loop."""
-        if not self.is_active or time.monotonic() < self._due:
+        if not self.is_busy or time.monotonic() < self._due:
             return
         self._due = time.monotonic() + INTERVAL
         self._read_plain_reason()
@@ -96,14 +95,15 @@ class RayWatch:
             self._guarded = set()
         is_taken = self.is_port_taken()
         is_started = self.is_started()
-        self.is_active = bool(self._guarded) or not is_started
+        self.is_busy = bool(self._guarded) or not is_started
         if not (is_taken or is_started):
             self._detect_end()
 
     def use_plain(self, reason: str) -> None:
-        """Note that Ray's own start is used, and report it."""
-        self.plain_reason = reason
-        self.context.phase("ray", "using Ray's own start: " + reason)
+        """Note that Ray's own start is used, and report it once. reason: "" for fast."""
+        if reason and not self.plain_reason:
+            self.plain_reason = reason
+            self.context.phase("ray", "using Ray's own start: " + reason)
 
     def is_healthy(self) -> bool:
         """Whether Ray's essential processes run on this node."""
@@ -140,11 +140,9 @@ class RayWatch:
     def _read_plain_reason(self) -> None:
         try:
             with open(self._path(preload.NOT_FAST)) as file:
-                reason = file.read()
+                self.use_plain(file.read())
         except FileNotFoundError:
-            return
-        if not self.plain_reason:
-            self.use_plain(reason)
+            pass
 
     def _essential(self) -> "Set[str]":
         return {"raylet", "gcs_server"} if self.context.is_head else {"raylet"}

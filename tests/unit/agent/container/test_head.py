@@ -22,10 +22,10 @@ def test_the_trainer_waits_for_the_checks_of_connections() -> None:
     head.start_trainer_if_ready()
     head.tick()
     assert sent == []
-    assert head.is_waiting, "it looks again soon"
+    assert head.check is not None, "it looks again soon"
     is_connected.set()
     check.join(20)
     head.tick()
     head.tick()
     assert sent == [{"type": "trainer", "command": "python3 train.py"}]
-    assert not head.is_waiting
+    assert head.check is None

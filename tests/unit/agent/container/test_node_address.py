@@ -7,6 +7,14 @@ from typing import Any
 import pytest
 
 from slurmray.agent.container import node_address
+from slurmray.agent.job_errors import JobError
+
+
+def choose(
+    candidates: list[str], local: list[Any], family: str, interface: str = "", subnet: str = ""
+) -> str:
+    options: Any = {"interface": interface, "subnet": subnet}
+    return node_address.choose_address(candidates, local, family, options)
 
 
 def addresses(*pairs: str) -> list[tuple[str, Any]]:
@@ -51,7 +59,7 @@ VIRTUAL = addresses(
 def test_choose_address(
     candidates: list[str], local: list[Any], family: str, interface: str, expected: str
 ) -> None:
-    assert node_address.choose_address(candidates, local, family, interface) == expected
+    assert choose(candidates, local, family, interface) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,14 +74,12 @@ def test_choose_address(
 )
 def test_an_address_of_a_subnet(subnet: str, family: str, interface: str, expected: str) -> None:
     local = [*BOTH, *addresses("docker0=172.17.0.1")]
-    assert node_address.choose_address(["10.0.0.5"], local, family, interface, subnet) == expected
+    assert choose(["10.0.0.5"], local, family, interface, subnet) == expected
 
 
 def test_no_address_of_a_subnet() -> None:
-    with pytest.raises(
-        node_address.NetworkError, match=r"no usable address in 10\.9\.0\.0/16; .* network\.subnet"
-    ):
-        node_address.choose_address(["10.0.0.5"], BOTH, "auto", "", "10.9.0.0/16")
+    with pytest.raises(JobError, match=r"no usable address in 10\.9\.0\.0/16; .* network\.subnet"):
+        choose(["10.0.0.5"], BOTH, "auto", "", "10.9.0.0/16")
 
 
 @pytest.mark.parametrize(
@@ -88,8 +94,8 @@ def test_no_address_of_a_subnet() -> None:
     ],
 )
 def test_no_suitable_address(local: list[Any], family: str, interface: str, expected: str) -> None:
-    with pytest.raises(node_address.NetworkError) as caught:
-        node_address.choose_address(["10.0.0.5"], local, family, interface)
+    with pytest.raises(JobError) as caught:
+        choose(["10.0.0.5"], local, family, interface)
     assert expected in str(caught.value)
     assert "network." in str(caught.value)
 

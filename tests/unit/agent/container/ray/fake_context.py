@@ -20,7 +20,7 @@ class FakeContext:
         self.folder = str(folder)
         self.is_head = True
         self.address = "10.0.0.1"
-        self.ports: list[int] = []
+        self.ports = [20000, 20001]
         self.is_ready = False
         self.trainer_started: float | None = None
         self.children = SimpleNamespace(kill=lambda _: None)

@@ -7,21 +7,34 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from slurmray.agent.container import node_address
 from slurmray.agent.container import ports as port_places
 from slurmray.agent.container.ray import command as ray_command
+from slurmray.agent.job_errors import JobError
 
 PORTS = list(range(20001, 20016))
 OLD, NEW = (2, 44), (2, 60)
 
 
-def start_argv(cluster: str | None, version: tuple[int, int] = NEW, extra: tuple[str, ...] = ()) -> list[str]:
-    return ray_command.start_command(
-        "gpu-1", "10.0.0.5", PORTS, cluster, version, "/tmp/r", 4, 8, 10**9, 5 * 10**9, list(extra)
-    )
+def start_argv(
+    cluster: str | None,
+    version: tuple[int, int] = NEW,
+    extra: tuple[str, ...] = (),
+    address: str = "10.0.0.5",
+) -> list[str]:
+    node: Any = SimpleNamespace(name="gpu-1", address=address, ports=PORTS, ray_version=version, cpus=4)
+    node.folder, node.memory, node.rank, node.group = "/tmp/r", 0, int(bool(cluster)), {"name": ""}
+    options = {"args": [], "head_args": list(extra), "worker_args": list(extra), "gpus": 8}
+    options["head"] = {"gpus": 8, "cpus": None, "memory": None}
+    node.settings = {"ray": options, "groups": [{"nodes": 2, "gpus_per_node": 8}]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_command, "object_store_size", lambda _: 10**9)
+        patch.setattr(ray_command, "memory_for_tasks", lambda *_: 5 * 10**9)
+        return ray_command.start_command(node, cluster)
 
 
 def test_options_that_only_the_head_node_gets() -> None:
@@ -62,9 +75,9 @@ def test_the_users_options_come_last() -> None:
 
 
 def test_ray_before_2_49_has_no_ipv6() -> None:
-    with pytest.raises(node_address.NetworkError, match=r"fd00::5: Ray 2\.48 has no IPv6\. Use .* 2\.49"):
-        ray_command.start_command("n", "fd00::5", PORTS, None, (2, 48), "/tmp/r", 4, 8, 10**9, None, [])
-    assert ray_command.start_command("n", "fd00::5", PORTS, None, (2, 49), "/tmp/r", 4, 8, 10**9, None, [])
+    with pytest.raises(JobError, match=r"fd00::5: Ray 2\.48 has no IPv6\. Use .* 2\.49"):
+        start_argv(None, (2, 48), address="fd00::5")
+    assert start_argv(None, (2, 49), address="fd00::5")
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,7 @@ def test_raylet_gets_the_port_of_the_dashboard_agent() -> None:
 
     for agent_port in (True, False):
         services = SimpleNamespace(start_ray_process=start_ray_process)
-        fast = preload.FastStart(services, None, None)
-        fast.patch_start_process(agent_port)
+        find_url = preload.patch_start_process(services, agent_port)
         agent = "--dashboard_agent_command=python agent.py --listen-port=20007 --node-manager-port=1"
         services.start_ray_process(["raylet", agent], "raylet", kind="x")
         services.start_ray_process(["gcs_server"], "gcs_server")
@@ -40,7 +39,7 @@ def test_raylet_gets_the_port_of_the_dashboard_agent() -> None:
             (["raylet", agent, *more], "raylet", {"kind": "x"}),
             (["gcs_server"], "gcs_server", {}),
         ]
-        assert fast.url == "127.0.0.1:1"
+        assert find_url() == "127.0.0.1:1"
         started.clear()
 
 
@@ -179,9 +178,7 @@ def node_with_early_raylet(
         _internal_kv_del=lambda key, namespace: stored.append(("del", key, namespace)),
     )
     kind = type("Node", (Node,), {})
-    fast = preload.FastStart(None, kind, kv)
-    fast.url = url
-    fast.start_raylet_early()
+    preload.start_raylet_early(kind, kv, lambda: url)
     node = kind(kv, raylet)
     assert isinstance(node, Node)
     return node, stored
@@ -217,7 +214,7 @@ def test_a_file_is_written_after_ray_s_start(tmp_path: Path) -> None:
             assert head
             assert not started.exists()
 
-    preload.FastStart(None, Made, None).write_file_after_start(str(started))
+    preload.write_file_after_start(Made, str(started))
     Made(head=True)
     assert started.exists()
 

@@ -17,7 +17,7 @@ def test_ports_that_are_taken_at_each_of_three_starts(
 ) -> None:
     monkeypatch.setattr(ports, "listeners", lambda _: (set(), {20001}))
     ray = ray_process(tmp_path)
-    ray.watch.begin([20001], [], 0)
+    ray.watch.start([])
     for name in ("write_token", "preload", "start"):
         monkeypatch.setattr(ray, name, lambda *_: None)
     ray.child_ended("ray", 1)
@@ -33,8 +33,8 @@ def test_a_port_that_is_taken_after_workers_got_the_address(
     monkeypatch.setattr(ports, "listeners", lambda _: ({1}, set()))
     monkeypatch.setattr(node_address, "is_open", lambda *_: True)
     ray = ray_process(tmp_path)
-    ray.context.ports = [1]
-    ray.watch.begin([1, 20001], [], 0)
+    ray.context.ports = [1, 0, 20001]
+    ray.watch.start([])
     assert ray.does_gcs_answer()
     monkeypatch.setattr(ports, "listeners", lambda _: (set(), {20001}))
     with pytest.raises(

@@ -42,7 +42,7 @@ def test_a_process_that_ends_while_ray_starts(
     monkeypatch.setattr(process_tree, "descendant_names", lambda **_: dict(ended))
     watched = ray_process(tmp_path).watch
     (tmp_path / preload.STARTED).touch()  # of an earlier try
-    watched.begin([], [], 0)
+    watched.start([])
     ended |= {5: "python3", 6: "raylet"}
     look(watched)
     del ended[6]  # its parent has waited for it
@@ -67,7 +67,7 @@ def test_a_process_that_ends_while_ray_starts(
         look(watched)
     (tmp_path / preload.STARTED).touch()
     look(watched)
-    assert not watched.is_active
+    assert not watched.is_busy
 
 
 def test_with_plain_start_ray_is_watched_until_the_cluster_is_ready(
@@ -75,18 +75,18 @@ def test_with_plain_start_ray_is_watched_until_the_cluster_is_ready(
 ) -> None:
     monkeypatch.setattr(process_tree, "descendant_names", lambda **_: {})
     ray = ray_process(tmp_path)
-    ray.watch.begin([], [], 0)
+    ray.watch.start([])
     (tmp_path / preload.NOT_FAST).write_text("this Ray has no x")
     for _ in range(2):
         look(ray.watch)
     assert ray.context.sent == [("ray", "using Ray's own start: this Ray has no x")]
     ray.watch.release_ports()
     look(ray.watch)
-    assert ray.watch.is_active
+    assert ray.watch.is_busy
     assert ray.watch.is_dashboard_started(), "Ray itself starts the raylet last"
     ray.context.is_ready = True
     look(ray.watch)
-    assert not ray.watch.is_active
+    assert not ray.watch.is_busy
 
 
 def test_only_the_head_node_has_a_gcs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -111,7 +111,8 @@ def test_ports_are_guarded_until_a_process_of_the_job_listens(
 
     monkeypatch.setattr(ports, "listeners", listeners)
     ray = ray_process(tmp_path)
-    ray.watch.begin([1, 2, 3, 4, 5], ["--port=1", "--dashboard-port=2", "--node-port=3", "--x-port=4"], 2)
+    ray.context.ports = [1, 2, 3, 4, 5]
+    ray.watch.start(["--port=1", "--dashboard-port=2", "--node-port=3", "--x-port=4"])
     assert not ray.watch.is_port_taken()
     ray.watch.has_gcs_answered = True
     assert not ray.watch.is_port_taken()
