@@ -23,7 +23,7 @@ from .trainer import Trainer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+    from typing import Any, Callable, Dict, Iterator, List, Optional
 
     from ..wire import messages
     from .part import Part
@@ -55,23 +55,48 @@ class ContainerProcess:
         self.is_input_over = False
         self.first: "List[bytes]" = []  # messages
         self.decoder = codec.LineDecoder()
-        # By type of message: on_TYPE, and those of the stages.
         self.handlers: "Dict[str, Callable[[Any], None]]" = {
-            name[3:]: getattr(self, name) for name in dir(self) if name.startswith("on_")
+            "settings": self.on_settings,
+            "job": self.on_job,
+            "node": self.on_node,
+            "start_ray": self.on_start_ray,
+            "head_versions": self.on_head_versions,
+            "check_reachable": self.on_check_reachable,
+            "join": self.on_join,
+            "ready": self.on_ready,
+            "replace": self.on_replace,
+            "succeeded": self.on_succeeded,
+            "check_health": self.on_check_health,
+            "collect_evidence": self.on_collect_evidence,
+            "signal": self.on_signal,
+            "stop": self.on_stop,
+            "stop_at_limit": self.on_stop_with_warning,
+            "stop_before_restart": self.on_stop_with_warning,
         }
 
     # -- from start to trainer ---------------------------------------------------------------------------
 
-    def on_settings(self, message: "Mapping[str, object]") -> None:
-        """Store what a message has as fields of the context: the settings, this attempt, or this node."""
-        vars(self.context).update((name, value) for name, value in message.items() if name != "type")
+    def on_settings(self, message: "messages.ScriptSettings") -> None:
+        """Store the settings of the script."""
+        self.context.settings = message["settings"]
 
-    on_job = on_settings
+    def on_job(self, message: "messages.StartOfJob") -> None:
+        """Store the description of this attempt."""
+        self.context.job = message["job"]
 
     def on_node(self, message: "messages.Node") -> None:
         """Store the description of this node."""
-        self.on_settings(message)
-        self.context.children.umask = message["umask"]
+        context = self.context
+        context.rank = message["rank"]
+        context.user = message["user"]
+        context.memory = message["memory"]
+        context.addresses = message["addresses"]
+        context.runtime = message["runtime"]
+        context.unset = message["unset"]
+        context.workdir = message["workdir"]
+        context.children.umask = message["umask"]
+        context.gpu_masks = message["gpu_masks"]
+        context.env_file, context.node_env = message["env_file"], message["node_env"]
         self.parts = [*self.make_parts(), *self.parts]
 
     def on_start_ray(self, message: "messages.StartRay") -> None:
@@ -288,11 +313,9 @@ class ContainerProcess:
         """Send the trainer the stop signal: Slurm ends the job."""
         self.stop(message["seconds"], is_warning=False)
 
-    def on_stop_at_limit(self, message: "messages.StopAtLimit | messages.StopBeforeRestart") -> None:
+    def on_stop_with_warning(self, message: "messages.StopAtLimit | messages.StopBeforeRestart") -> None:
         """Send the trainer the warning signal: the time limit is near, or it is to start again."""
         self.stop(message["seconds"], is_warning=True)
-
-    on_stop_before_restart = on_stop_at_limit
 
     def stop(self, seconds: "Optional[float]", is_warning: bool) -> None:
         """Signal the trainer or prepare steps; SIGKILL follows after `seconds` (None: the grace period)."""
