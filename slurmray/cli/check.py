@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.terminal import print_json, show
 from slurmray.errors import SpecError
+from slurmray.slurm import slurm_commands
 
 
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
@@ -41,8 +43,6 @@ def check(
       slurmray check job.yaml --json | jq -r '.mistakes[] | "\\(.file):\\(.line): \\(.message)"'
     """
     from slurmray.cli.rendered import given, render_job, show_remarks
-    from slurmray.cli.terminal import print_json, show
-    from slurmray.slurm import slurm_commands
 
     facts = {"is_valid": True, "mistakes": [], "name": "", "summary": "", "remarks": [], "slurm": ""}
     try:

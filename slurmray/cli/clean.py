@@ -12,6 +12,7 @@ import click
 from slurmray import history
 from slurmray.agent.paths import IMAGES
 from slurmray.cli.flags import PROFILE_OPTION
+from slurmray.cli.submit import follow_job
 from slurmray.cli.terminal import can_ask, show
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import slurm_commands
@@ -111,7 +112,6 @@ def clean(
 def _clean_nodes(nodelist: str, profile_name: str | None, settings: tuple[str, ...]) -> int | None:
     """Remove leftovers from nodes, in a job; return its exit code."""
     from slurmray.cli.rendered import given, render_job
-    from slurmray.cli.submit import follow_job
 
     chosen = given(settings, {"nodelist": nodelist, "profile": profile_name})
     without = [(field, "null") for field in _NOT_REQUESTED]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slurmray.cli.flags import FILE, PROFILE_OPTION
+from slurmray.cli.terminal import print_json, show
 
 if TYPE_CHECKING:
     from slurmray.yaml_source import Path as FieldPath
@@ -48,7 +49,6 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
       slurmray config
       slurmray config job.yaml --profile debug
     """
-    from slurmray.cli.terminal import print_json, show
     from slurmray.loading import profile as profiles
     from slurmray.loading.load import read_merged, read_stdin
 

@@ -12,6 +12,8 @@ import click
 
 from slurmray.cli.terminal import complete_job, job_argument
 from slurmray.errors import SlurmError, UsageError
+from slurmray.slurm import slurm_commands
+from slurmray.slurm.dashboard_relay import VARIABLES, Forwarder, relay
 from slurmray.slurm.states import last_start
 from slurmray.slurm.submitted_job import Job
 
@@ -41,9 +43,6 @@ def dashboard(*, job: str | None, port: int) -> None:
       slurmray dashboard
       slurmray dashboard verl --port 9000
     """
-    from slurmray.slurm import slurm_commands
-    from slurmray.slurm.dashboard_relay import VARIABLES, Forwarder, relay
-
     chosen_job, _ = job_argument(job)
     token = slurm_commands.output(
         chosen_job.attach_argv(["sh", "-c", _PRINT_TOKEN]), host=chosen_job.host

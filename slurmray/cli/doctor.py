@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import click
 
 from slurmray.cli.flags import job_options
+from slurmray.cli.submit import follow_job
+from slurmray.cli.terminal import list_row, print_json, styled
 from slurmray.errors import ExitCode
-
-if TYPE_CHECKING:
-    from slurmray.slurm.site import Row
+from slurmray.slurm.site import Row, survey
 
 BURN_IN = ("checks.burn_in=10s",)
 
@@ -39,9 +38,6 @@ def doctor(
           ten seconds of matrix products, copies and all-reduce: which node is slow?
     """
     from slurmray.cli.rendered import given, render_job
-    from slurmray.cli.submit import follow_job
-    from slurmray.cli.terminal import print_json
-    from slurmray.slurm.site import survey
 
     job = given((*BURN_IN, *settings) if is_burn_in else settings, flags)
     rendered = render_job(None, job, [])  # wrong options come first
@@ -64,8 +60,6 @@ def doctor(
 
 
 def _show(rows: Iterable[Row]) -> None:
-    from slurmray.cli.terminal import list_row, styled
-
     for row in rows:
         color = "red" if row.is_wrong else "yellow" if row.fix else "green"
         list_row(f"{styled(row.check, color)}: ", row.found)

@@ -11,7 +11,9 @@ import click
 
 from slurmray._version import __version__
 from slurmray.cli.flags import FILE, completion, job_flags
+from slurmray.cli.terminal import list_row, print_json, show
 from slurmray.errors import Problem, SpecError, UsageError
+from slurmray.rendering.output import write_files
 from slurmray.resources import data_folder
 
 _STDOUT, _JOB = Path("-"), Path("job.yaml")
@@ -71,8 +73,6 @@ def init(
       slurmray init rlinf --nodes 2 -o math.yaml
       slurmray init --from my_script.slurm
     """
-    from slurmray.rendering.output import write_files
-
     changes = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
     if launcher is not None:
         if example is not None or changes:
@@ -84,8 +84,6 @@ def init(
     if example is None:
         if output or force or changes:
             raise UsageError("slurmray init: no example given; use e.g. slurmray init verl")
-        from slurmray.cli.terminal import list_row, print_json
-
         if is_json:
             print_json({"examples": {name: _title(path) for name, path in known.items()}})
             return
@@ -113,15 +111,12 @@ def init(
 
 
 def _print_files(texts: Mapping[Path, str]) -> None:
-    from slurmray.cli.terminal import print_json
-
     print_json({"files": {str(path): text for path, text in texts.items()}})
 
 
 def _import(launcher: Path, output: Path, force: bool, *, is_json: bool) -> None:
     """Write the job spec of a launcher."""
     from slurmray.importing.launcher import read_launcher
-    from slurmray.rendering.output import write_files
 
     name = "stdin" if launcher == _STDOUT else str(launcher)
     imported = read_launcher(name, _read_launcher(launcher))
@@ -156,8 +151,6 @@ def _read_launcher(launcher: Path) -> bytes:
 
 def _show_next(output: Path) -> None:
     """Print what is wrong in a job spec that was written, and how to use it."""
-    from slurmray.cli.terminal import show
-
     for problem in _problems(output, []):
         show(f"to fix: {problem}", err=True)
     click.echo(f"next: slurmray render {shlex.quote(str(output))}", err=True)

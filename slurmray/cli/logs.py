@@ -6,8 +6,20 @@ from typing import Any
 
 import click
 
-from slurmray.cli.terminal import complete_job, complete_node, complete_service, job_argument
+from slurmray.cli.submit import follow_job
+from slurmray.cli.terminal import (
+    complete_job,
+    complete_node,
+    complete_service,
+    job_argument,
+    print_json,
+    print_log,
+    printable,
+    show,
+)
+from slurmray.diagnosis.causes import LOG
 from slurmray.errors import UsageError
+from slurmray.slurm.follow import LAST_BYTES
 
 
 @click.command()
@@ -71,11 +83,6 @@ def logs(
       slurmray logs verl --node gpu-7 --ray | less
       slurmray logs verl --service judge
     """
-    from slurmray.cli.submit import follow_job
-    from slurmray.cli.terminal import print_json, print_log, printable, show
-    from slurmray.diagnosis.causes import LOG
-    from slurmray.slurm.follow import LAST_BYTES
-
     chosen_job, _ = job_argument(job)
     if is_followed and (node or service) is not None:
         raise UsageError("-f: follows the log of the job; for that of a node or a service use tail -f")
@@ -118,8 +125,6 @@ def logs(
 
 def cut(text: str, last: int | None) -> dict[str, Any]:
     """Return the last lines of a log, None: all, and whether nothing before them was left out."""
-    from slurmray.slurm.follow import LAST_BYTES
-
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n") if text]
     kept = lines[-last:] if last else lines
     is_all = len(kept) == len(lines) and not (last and len(text.encode(errors="replace")) >= LAST_BYTES)

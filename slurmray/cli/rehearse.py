@@ -8,8 +8,10 @@ from pathlib import Path
 import click
 
 from slurmray import files
+from slurmray.agent.script_parts import read_settings
 from slurmray.cli.flags import FILE, job_options
 from slurmray.errors import UsageError
+from slurmray.rehearsal import session
 
 
 @click.command(options_metavar="[JOB.yaml | SCRIPT.sh] [OPTIONS] [-- COMMAND ...]")
@@ -56,8 +58,6 @@ def rehearse(
       slurmray rehearse --shell -- sinfo                also sbatch, squeue ...; without COMMAND, a shell
       slurmray rehearse --down
     """
-    from slurmray.rehearsal import session
-
     if shell:
         _refuse_more("shell")
         return session.enter(command)
@@ -103,7 +103,6 @@ def _script(
 
 def _require_variables(script: str) -> None:
     """UsageError if a script takes variables from here that are not set, and so would end at once."""
-    from slurmray.agent.script_parts import read_settings
     from slurmray.cli.rendered import require_set
 
     try:

@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slurmray.agent.combinations import combination, count, describe
+from slurmray.agent.script_parts import read_settings
 from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.terminal import print_json, show
 from slurmray.errors import Problem, SpecError, UsageError
+from slurmray.files import read as read_file
+from slurmray.rendering.output import write_scripts
 
 if TYPE_CHECKING:
     from slurmray.cli.rendered import Rendered
@@ -91,7 +96,6 @@ def render(
     """
     from slurmray.cli.rendered import given
     from slurmray.cli.targets import TARGETS
-    from slurmray.rendering.output import write_scripts
 
     if is_json and output == STDOUT:
         raise UsageError("-o -: prints the script, so leave --json out")
@@ -145,9 +149,7 @@ def _render_all(
 
 def _report(path: Path, rendered: Rendered, previous: str, *, is_json: bool) -> None:
     """Print what was written, hints about the job, and how to submit it. previous: see _recorded_job_file."""
-    from slurmray.agent.combinations import combination, count, describe
     from slurmray.cli.rendered import path_from_here, show_remarks
-    from slurmray.cli.terminal import print_json, show
 
     if path == STDOUT:
         show_remarks(rendered.remarks)
@@ -183,9 +185,6 @@ def _has_unread_input() -> bool:
 
 def _recorded_job_file(script: Path) -> str:
     """Return the job spec's file of a script that slurmray wrote before; "" if it is not known."""
-    from slurmray.agent.script_parts import read_settings
-    from slurmray.files import read as read_file
-
     try:
         argv = shlex.split(read_settings(read_file(script).decode(errors="replace"))["render_again"])
     except (OSError, ValueError, KeyError):

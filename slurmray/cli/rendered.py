@@ -7,12 +7,14 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from slurmray import api
 from slurmray.agent.combinations import count
 from slurmray.agent.job_log import counted
 from slurmray.cli.flags import PROFILE
 from slurmray.cli.targets import TARGETS, Target
+from slurmray.cli.terminal import show
 from slurmray.errors import UsageError
 from slurmray.loading import profile as profiles
 from slurmray.loading.load import hide_env, is_switch, load_plan
@@ -21,10 +23,8 @@ from slurmray.loading.submission import check_submission, queue_options
 from slurmray.plan import Plan
 from slurmray.rendering.output import seal
 from slurmray.slurm.host import Host
+from slurmray.slurm.submitted_job import Job
 from slurmray.spec.job_spec import JobSpec
-
-if TYPE_CHECKING:
-    from slurmray.slurm.submitted_job import Job
 
 DEFAULT_OUTPUT = Path("generated.sh")
 
@@ -124,8 +124,6 @@ class Rendered(NamedTuple):
 
     def submit(self, *arguments: str) -> Job:
         """Submit the job as api.submit_script does, and show messages for the user."""
-        from slurmray import api
-
         job, messages = api.submit_script(self.spec, self.text, *arguments, profile=self.profile)
         show_remarks(messages)
         return job
@@ -141,8 +139,6 @@ def require_set(unset: Sequence[str]) -> None:
 
 def show_remarks(remarks: Sequence[str]) -> None:
     """Print remarks on a job."""
-    from slurmray.cli.terminal import show
-
     for remark in remarks:
         show(remark, err=True)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from slurmray.cli.flags import FILE
-from slurmray.cli.terminal import complete_job
+from slurmray.cli.terminal import complete_job, job_argument, print_json
 from slurmray.errors import UsageError
+from slurmray.rendering.output import write_files
 
 _STDOUT = Path("-")
 _BEGIN = 1000  # bytes of a page, in which it names slurmray
@@ -37,9 +38,6 @@ def report(*, job: str | None, output: Path | None, is_json: bool) -> None:
       slurmray report
       slurmray report verl -o verl.html
     """
-    from slurmray.cli.terminal import job_argument, print_json
-    from slurmray.rendering.output import write_files
-
     if is_json and output == _STDOUT:
         raise UsageError("-o -: prints the page, so leave --json out")
     chosen_job, _ = job_argument(job)

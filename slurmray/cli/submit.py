@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slurmray import history
+from slurmray.agent.controller.host_list import host_list
+from slurmray.cli.cancel import cancel_job
 from slurmray.cli.flags import FILE, job_options
-from slurmray.errors import UsageError
+from slurmray.cli.terminal import LogPrinter, can_ask, job_argument, job_of, print_json, show
+from slurmray.errors import SlurmError, UsageError
+from slurmray.slurm import slurm_commands
+from slurmray.slurm.follow import follow
+from slurmray.slurm.states import Event
+from slurmray.slurm.submitted_job import Job
 
 if TYPE_CHECKING:
     from slurmray.cli.rendered import Rendered
-    from slurmray.slurm.states import Event
-    from slurmray.slurm.submitted_job import Job
 
 _LONGEST_REASON = 200  # characters
 INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
@@ -76,8 +82,6 @@ def submit(
       slurmray submit job.yaml --test-only
     """
     from slurmray.cli.rendered import given, render_job, show_remarks
-    from slurmray.cli.terminal import print_json, show
-    from slurmray.slurm import slurm_commands
 
     if is_json and (is_followed or dry_run or test_only):
         other = "--follow" if is_followed else "--dry-run" if dry_run else "--test-only"
@@ -128,8 +132,6 @@ def _exit_code(job: Job) -> int:
 
     sbatch returns 0 for one that was cancelled before its start, and 1 for any signal (Slurm 22.05 to 26.05).
     """
-    from slurmray.errors import SlurmError
-
     try:
         if tasks := job.tasks():
             return job.sbatch_code or int(any(task.state != "COMPLETED" for task in tasks))
@@ -140,7 +142,6 @@ def _exit_code(job: Job) -> int:
 
 def _wait_for(after: str, rendered: Rendered) -> list[str]:
     """Return sbatch's options for a job that starts when another one has exited with 0."""
-    from slurmray.cli.terminal import job_argument
     from slurmray.loading.submission import chosen_clusters
 
     options = dict(rendered.spec.slurm.given())
@@ -162,11 +163,6 @@ def _exclude_bad(rendered: Rendered) -> list[str]:
 
     Prints which nodes these are, and why.
     """
-    from slurmray import history
-    from slurmray.agent.controller.host_list import host_list
-    from slurmray.cli.terminal import job_of, show
-    from slurmray.slurm import slurm_commands
-
     name, host = rendered.spec.name, rendered.host
     # As api.submit_script records it: an absolute path without links.
     argv = ["readlink", "-m", "--", str(host.expand(str(rendered.folder)))]
@@ -205,9 +201,6 @@ def follow_job(
     is_enough: None is returned once it is true of the job's events. last: number of lines of the log so far
     that are shown; None: all.
     """
-    from slurmray.cli.terminal import LogPrinter, show
-    from slurmray.slurm.follow import follow
-
     try:
         end = follow(job, LogPrinter().write, lambda line: show(line, err=True), is_enough, last)
     except KeyboardInterrupt:
@@ -219,16 +212,12 @@ def follow_job(
 
 
 def _ask_to_cancel(job: Job) -> int:
-    from slurmray.cli.terminal import can_ask
-
     click.echo("", err=True)
     try:
         is_wanted = can_ask() and click.confirm(f"Cancel job {job.name}?", err=True)
     except click.Abort:  # Ctrl-C again
         is_wanted = False
     if is_wanted:
-        from slurmray.cli.cancel import cancel_job
-
         cancel_job(job)
         click.echo(f"cancelled job {job.name}", err=True)
     else:

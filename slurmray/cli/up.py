@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.submit import follow_job
 from slurmray.cli.terminal import show
-
-if TYPE_CHECKING:
-    from slurmray.slurm.submitted_job import Job
+from slurmray.slurm.submitted_job import Job
 
 # In place of the trainer; the job's log shows the comment. It exits with 0 at the time limit, whatever
 # stop.signal is.
@@ -39,7 +37,6 @@ def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str,
           with image, mounts, services and so on of a job spec
     """
     from slurmray.cli.rendered import given, render_job
-    from slurmray.cli.submit import follow_job
 
     without = [(field, "null") for field in _TRAINER_ONLY]
     rendered = render_job(job, [*given(settings, flags), *without, *_MAY_IDLE], ["sh", "-c", _WAIT])

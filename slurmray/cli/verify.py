@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from slurmray.agent.parts import CORE, PARTS
 from slurmray.cli.flags import FILE
 from slurmray.cli.terminal import printable
 from slurmray.errors import ExitCode, UsageError
@@ -33,7 +34,6 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
       slurmray verify generated.sh
       slurmray verify --print-hash          compare with the hashes that an administrator reviewed
     """
-    from slurmray.agent.parts import CORE, PARTS
     from slurmray.rendering import verification
     from slurmray.rendering.script import MAX_BYTES, part_sha256, story_sha256
 

@@ -6,18 +6,20 @@ import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-from slurmray.cli.terminal import complete_job
-
-if TYPE_CHECKING:
-    from slurmray.diagnosis.causes import Cause
-    from slurmray.slurm.job_status import Status
-    from slurmray.slurm.log_end import LogEnd
-    from slurmray.slurm.states import End
-    from slurmray.slurm.submitted_job import Job
+from slurmray import files, history
+from slurmray.cli.terminal import complete_job, escaped, job_argument, paragraph, print_json, show_tasks
+from slurmray.diagnosis.causes import LOG, Cause, diagnose, says_cause
+from slurmray.diagnosis.tracebacks import last_traceback
+from slurmray.errors import SlurmrayError, UsageError
+from slurmray.slurm.job_status import Status, for_job, make_status
+from slurmray.slurm.log_end import LogEnd, end_in_log, log_end, stopped_at
+from slurmray.slurm.states import FINAL, End, head_loss, is_last_attempt_over, last_start, recorded_end
+from slurmray.slurm.submitted_job import Job
+from slurmray.slurm.timeline import clock
 
 _NODE_IP = re.compile(r"^[ \t]*Local node IP: ([0-9a-fA-F.:]{3,45})[ \t]*$", re.MULTILINE)
 _LAST = 4 << 20  # bytes of each log: what ended the job is near the end
@@ -63,9 +65,6 @@ def why(*, job: str | None, path: str | None, is_json: bool) -> None:
       slurmray why --log train.log
       kubectl logs trainer-0 | slurmray why --log -
     """
-    from slurmray.cli.terminal import job_argument, print_json, show_tasks
-    from slurmray.errors import UsageError
-
     if path is not None and job is not None:
         raise UsageError("slurmray why: give a job or --log, not both")
     if path is not None:
@@ -83,11 +82,6 @@ def why(*, job: str | None, path: str | None, is_json: bool) -> None:
 
 
 def _answer_of_log(path: str) -> Answer:
-    from slurmray import files
-    from slurmray.errors import UsageError
-    from slurmray.slurm.job_status import make_status
-    from slurmray.slurm.log_end import end_in_log
-
     try:
         log = files.read_end(path, _LAST).decode(errors="replace")
     except OSError as error:
@@ -102,8 +96,6 @@ def _answer_of_log(path: str) -> Answer:
 
 def find_answer(job: Job) -> Answer:
     """Return what ended a job."""
-    from slurmray.errors import SlurmrayError
-
     status = job.status()
     log = ""
     with contextlib.suppress(SlurmrayError):
@@ -116,9 +108,6 @@ def find_answer(job: Job) -> Answer:
 
 def _own_end(job: Job, log: str) -> End | None:
     """How the job has ended by its own record; None if it has not, or is to start again."""
-    from slurmray.slurm.log_end import end_in_log
-    from slurmray.slurm.states import is_last_attempt_over, recorded_end
-
     events = job.events()
     if events:
         return recorded_end(events) if is_last_attempt_over(events) else None
@@ -133,11 +122,6 @@ def _diagnosed(
     job: Job | None = None,
 ) -> Answer:
     """other_logs: returns more logs, and adds the address of nodes that are in them."""
-    from slurmray.diagnosis.causes import LOG, diagnose
-    from slurmray.diagnosis.tracebacks import last_traceback
-    from slurmray.slurm.log_end import log_end
-    from slurmray.slurm.states import head_loss
-
     end = log_end(log)
     events = job.events() if job else []
     text, node = (status.end["text"], status.end["node"]) if status.end else (end.text, "")
@@ -160,8 +144,6 @@ def _diagnosed(
 
 def _head_address(events: Sequence[Any]) -> dict[str, str]:
     """{address: name} of the head node of the last start, as far as the events have it."""
-    from slurmray.slurm.states import last_start
-
     heads, events = last_start(events)
     texts = [event["text"] for event in events if event["event"] == "phase" and event["phase"] == "ray"]
     matches = [re.match(r"head at \[?([0-9a-fA-F.:]+)\]?:\d+", text) for text in texts]
@@ -181,10 +163,6 @@ def _other_logs(job: Job, status: Status, hosts: dict[str, str]) -> Iterator[tup
 
 def _canceller(job: Job, status: Status, log: str, *, is_head_lost: bool) -> str:
     """Who cancelled a job, and when, as far as that is known."""
-    from slurmray import history
-    from slurmray.slurm.log_end import stopped_at
-    from slurmray.slurm.timeline import clock
-
     if when := history.cancelled_at(job.id, job.task, job.cluster, job.host.name):
         return f"by you, with slurmray, at {clock(when)}"
     when_stopped, reason = stopped_at(log)
@@ -202,10 +180,6 @@ def _canceller(job: Job, status: Status, log: str, *, is_head_lost: bool) -> str
 
 
 def _show(answer: Answer, *, is_remembered: bool) -> None:
-    from slurmray.cli.terminal import escaped, paragraph
-    from slurmray.slurm.states import FINAL
-    from slurmray.slurm.timeline import clock
-
     def show(text: str) -> None:
         paragraph(escaped(text))
 
@@ -245,8 +219,6 @@ def _set_aside(status: Status) -> list[dict[str, Any]]:
 
 
 def _lines(cause: Cause, answer: Answer, *, is_remembered: bool) -> Iterator[str]:
-    from slurmray.slurm.job_status import for_job
-
     known_node = cause.node if cause.node in answer.status.nodes else answer.node
     label = "cause" if cause.is_certain else "meaning" if cause.source else "possible cause"
     if cause.source:
@@ -278,8 +250,6 @@ def _without_text(status: Status) -> str:
 
 def _has_lines(answer: Answer) -> bool:
     """Whether lines of a log tell more than slurmray's last line and the findings."""
-    from slurmray.diagnosis.causes import says_cause
-
     if answer.log.source != "the job's log":
         return True
     # Others were of a node that was replaced, or of a spare one: the job went on.
