@@ -20,6 +20,7 @@ import click
 from slurmray import history
 from slurmray.agent.combinations import describe
 from slurmray.agent.job_log import counted
+from slurmray.api import job_of
 from slurmray.cli.flags import completion
 from slurmray.errors import UsageError
 from slurmray.slurm.follow import last_lines
@@ -178,19 +179,6 @@ def job_argument(name: str | None) -> tuple[Job, history.Run]:
     job, task = (of_task[1], int(of_task[2])) if of_task else (name, None)
     run = history.find(job) or _unremembered_run(int(job or 0))
     return job_of(run, task), run
-
-
-def job_of(run: history.Run, task: int | None = None) -> Job:
-    """Return the job that was remembered. task: SLURM_ARRAY_TASK_ID of the one that is meant."""
-    return Job(
-        run.id,
-        task=task,
-        folder=run.folder,
-        run_dir=run.run_dir or None,
-        cluster=run.cluster,
-        host=run.host,
-        sweep=(run.sweep or {}) if run.nodes else None,  # unknown of a job that is not remembered
-    )
 
 
 def _unremembered_run(number: int) -> history.Run:

@@ -1,18 +1,20 @@
-"""What the nodes of a job use: samples, as the job writes them into its run directory."""
+"""What the nodes of a job use: samples, as the job writes them into its run directory. No I/O."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from slurmray.agent.node.gpu_samples import IDLE
 from slurmray.slurm.timeline import duration
 
 _MAX_NODES = 1 << 16
 _TEXTS = ("error", "other")  # fields of NodeUse
 _IDLE = 120  # seconds at 0 % that are worth a line: data loading and checkpoints are shorter
 _OLD = 180  # seconds
+_MOST_COLUMNS, _CELLS = 120, 24_000  # of a chart of all nodes over time
 
 
 class NodeUse(NamedTuple):
@@ -53,6 +55,17 @@ class Sample(NamedTuple):
 
     time: float
     utilization: Sequence[float]
+
+
+class NodeHeat(NamedTuple):
+    """A node. cells: mean utilization of its GPUs, %, in equal parts of the time; None without samples.
+
+    mean: of all its samples. idle: the share of its samples in which all its GPUs were idle.
+    """
+
+    cells: Sequence[float | None]
+    mean: float
+    idle: float
 
 
 def parse_usage(data: bytes) -> Usage | None:
@@ -127,6 +140,30 @@ def describe_use(usage: Usage) -> str:
         where = f", {memory[most] / 1024:.1f} of them on {most}" if len(memory) > 1 else ""
         parts.append(f"memory {sum(memory.values()) / 1024:.1f} GiB{where}")
     return "; ".join(parts)
+
+
+def count_columns(nodes: int) -> int:
+    """Into how many parts the time is divided for so many nodes, so that a page stays small."""
+    return max(12, min(_MOST_COLUMNS, _CELLS // max(1, nodes)))
+
+
+def measure_heat(samples: Iterable[Sample], began: float, seconds: float, columns: int) -> NodeHeat | None:
+    """Return the utilization of a node's GPUs; None without samples in that time.
+
+    began: seconds since 1970.
+    """
+    totals, counts, idle = [0.0] * columns, [0] * columns, 0
+    for sample in samples:
+        if began <= sample.time < began + seconds:
+            column = int((sample.time - began) * columns / seconds)
+            totals[column] += fmean(sample.utilization)
+            counts[column] += 1
+            idle += max(sample.utilization) <= IDLE
+    number = sum(counts)
+    if not number:
+        return None
+    cells = [total / count if count else None for total, count in zip(totals, counts, strict=True)]
+    return NodeHeat(cells, sum(totals) / number, idle / number)
 
 
 def find_unusual(usage: Usage) -> list[tuple[str, str]]:
