@@ -15,9 +15,8 @@ import yaml
 
 from slurmray.errors import Problem, SpecError
 
-MAX_BYTES = (
-    256 << 10
-)  # of a text: PyYAML without libyaml, which has the exact places, reads 90 KB in a second
+# Of a text: PyYAML without libyaml, which has the exact places, reads 90 KB in a second.
+MAX_BYTES = 256 << 10
 # Aliases of aliases would fill the memory.
 MAX_NODES = 100_000
 MAX_CHARACTERS = 1_000_000

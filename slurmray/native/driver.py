@@ -19,9 +19,8 @@ from typing import NoReturn
 REQUEUE_EXIT_CODE = 144
 # Read by submitit. The driver is the only task of the job, but its step may have other values.
 ONE_TASK = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
-STOP_SIGNAL = (
-    "USR2"  # the job's stop.signal, and submitit's default; the user's environment does not change it
-)
+# The job's stop.signal, and submitit's default; the user's environment does not change it.
+STOP_SIGNAL = "USR2"
 RUN_DIR = "slurmray-runs"  # the job's run_dir, in the executor's folder
 
 

@@ -39,26 +39,16 @@ class Watcher(InfoWatcher):
         self._num_calls += 1
         self._last_status_check = time.time()
         try:
-            infos = _ask_squeue(jobs)
+            argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T", _option(jobs)]
+            infos = _parse(slurm_commands.output(argv, may_be_unknown=True))  # when it knows none of them
             if forgotten := [job for job in jobs if job not in infos]:
                 infos |= {job: {"JobID": job, "State": FORGOTTEN} for job in forgotten}
-                infos |= _ask_sacct(forgotten)
+                infos |= _parse(slurm_commands.sacct("JobID,State", _option(forgotten)))  # may be empty
         except SlurmError as error:
             get_logger().warning(f"the states of jobs are unknown: {error}")
             return
         self._info_dict.update(infos)
         self._finished.update(job for job in jobs if self.is_done(job, mode="cache"))
-
-
-def _ask_squeue(jobs: list[str]) -> dict[str, _Info]:
-    argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T"]
-    argv.append(_option(jobs))
-    return _parse(slurm_commands.output(argv, may_be_unknown=True))  # when it knows none of them
-
-
-def _ask_sacct(jobs: list[str]) -> dict[str, _Info]:
-    """Empty where there is no accounting."""
-    return _parse(slurm_commands.sacct("JobID,State", _option(jobs)))
 
 
 def _option(jobs: list[str]) -> str:
