@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -70,11 +71,8 @@ class NodeHeat(NamedTuple):
 
 def parse_usage(data: bytes) -> Usage | None:
     """Return what usage.json has; None if it is not what a job writes."""
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(content, dict) or not isinstance(content.get("nodes"), dict):
+    content = _parse_object(data)
+    if not isinstance(content.get("nodes"), dict):
         return None
     if amount(content.get("time")) is None or len(content["nodes"]) > _MAX_NODES:
         return None
@@ -89,12 +87,7 @@ def parse_samples(data: bytes) -> Iterator[Sample]:
     """
     place = 0
     for line in data.splitlines():
-        try:
-            sample = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(sample, dict):
-            continue
+        sample = _parse_object(line)
         names = sample.get("columns")
         if isinstance(names, list) and "utilization" in names:
             place = names.index("utilization")
@@ -104,6 +97,14 @@ def parse_samples(data: bytes) -> Iterator[Sample]:
         values = [amount(row[place]) for row in rows if isinstance(row, list) and len(row) > place]
         if known := [value for value in values if value is not None]:
             yield Sample(time, [min(100.0, value) for value in known])
+
+
+def _parse_object(data: bytes) -> dict[str, Any]:
+    """A JSON object; {} if it is none."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(content := json.loads(data), dict):
+            return content
+    return {}
 
 
 def _node(row: Mapping[str, Any]) -> NodeUse:
