@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from slurmray.cli.terminal import can_ask, complete_job, complete_node, job_argument
+from slurmray.cli.terminal import can_ask, complete_job, job_argument, node_option
 from slurmray.errors import SlurmError
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.submitted_job import Job
@@ -18,12 +18,7 @@ _CODES_WITHOUT_CONTAINER = (125, 137, 143, 255)
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
-@click.option(
-    "--node",
-    metavar="NODE",
-    help="In the container of this node.  [default: the head node]",
-    shell_complete=complete_node,
-)
+@node_option("In the container of this node.  [default: the head node]")
 @click.pass_obj
 def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
     """Open a shell in a container of a running job, or run a command there: slurmray attach JOB -- COMMAND.

@@ -22,7 +22,6 @@ def check(
     trainer: list[str],
     /,
     job: Path | None,
-    settings: tuple[str, ...],
     is_json: bool,
     **flags: str | tuple[str, ...] | None,
 ) -> int | None:
@@ -46,7 +45,7 @@ def check(
 
     facts = {"is_valid": True, "mistakes": [], "name": "", "summary": "", "remarks": [], "slurm": ""}
     try:
-        rendered = render_job(job, given(settings, flags), trainer)
+        rendered = render_job(job, given(flags), trainer)
     except SpecError as error:
         if not is_json:
             raise

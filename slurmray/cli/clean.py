@@ -11,7 +11,7 @@ import click
 
 from slurmray import history
 from slurmray.agent.paths import IMAGES
-from slurmray.cli.flags import PROFILE_OPTION
+from slurmray.cli.flags import PROFILE_OPTION, set_option
 from slurmray.cli.submit import follow_job
 from slurmray.cli.terminal import can_ask, show
 from slurmray.errors import SlurmError, UsageError
@@ -69,13 +69,7 @@ class _OldDirectory(NamedTuple):
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("-w", "--nodelist", metavar="NODES", help="Clean up these nodes instead, e.g. node[1-4].")
 @PROFILE_OPTION
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="With --nodelist: any field of the job spec, e.g. slurm.partition=gpu.  [repeatable]",
-)
+@set_option("With --nodelist: any field of the job spec, e.g. slurm.partition=gpu.")
 def clean(
     *,
     days: float,
@@ -113,7 +107,7 @@ def _clean_nodes(nodelist: str, profile_name: str | None, settings: tuple[str, .
     """Remove leftovers from nodes, in a job; return its exit code."""
     from slurmray.cli.rendered import given, render_job
 
-    chosen = given(settings, {"nodelist": nodelist, "profile": profile_name})
+    chosen = given({"settings": settings, "nodelist": nodelist, "profile": profile_name})
     without = [(field, "null") for field in _NOT_REQUESTED]
     fields = [*_JOB, *without, *chosen]
     host = render_job(None, fields, []).host  # wrong options come first

@@ -39,7 +39,7 @@ def doctor(
     """
     from slurmray.cli.rendered import given, render_job
 
-    job = given((*BURN_IN, *settings) if is_burn_in else settings, flags)
+    job = given({"settings": (*BURN_IN, *settings) if is_burn_in else settings, **flags})
     rendered = render_job(None, job, [])  # wrong options come first
     if job and not is_json:
         rendered.require_one_job()

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from slurmray._version import __version__
-from slurmray.cli.flags import FILE, completion, job_flags
+from slurmray.cli.flags import FILE, completion, job_flags, output_option
 from slurmray.cli.terminal import list_row, print_json, show
 from slurmray.errors import Problem, SpecError, UsageError
 from slurmray.rendering.output import write_files
@@ -38,13 +38,7 @@ def _titles(ctx: click.Context) -> dict[str, str]:
     help="Write the job spec of this bash script, which starts Ray under Slurm; - is standard input.",
 )
 @job_flags
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=FILE,
-    help="The job spec to write; - is standard output.  [default: job.yaml]",
-)
+@output_option("The job spec to write; - is standard output.  [default: job.yaml]")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option("--json", "is_json", is_flag=True, help="Print files: {NAME: TEXT} as JSON, and write nothing.")
 def init(

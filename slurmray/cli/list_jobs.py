@@ -26,6 +26,7 @@ from slurmray.slurm.timeline import duration
 from slurmray.slurm.usage import Usage, mean_utilization, parse_usage
 
 _Queue = dict[str, Queued]
+_Record = tuple[list[Event], Usage | None]  # of an attempt: its events, and what its nodes use
 
 
 class _Listed(NamedTuple):
@@ -34,13 +35,6 @@ class _Listed(NamedTuple):
     name: str
     run: history.Run
     queued: Queued | None
-
-
-class _Record(NamedTuple):
-    """What an attempt has recorded: its events, and what its nodes use."""
-
-    events: Sequence[Event]
-    usage: Usage | None
 
 
 @click.command("list")
@@ -150,7 +144,7 @@ def _rows(listed: Sequence[_Listed]) -> list[dict[str, Any]]:
     for name in dict.fromkeys(listed[n].run.host for n in started):
         of_host = [n for n in started if listed[n].run.host == name]
         records |= zip(of_host, _records(get_host(name), [listed[n] for n in of_host]), strict=True)
-    return [_row(row, records.get(n, _Record([], None))) for n, row in enumerate(listed)]
+    return [_row(row, *records.get(n, ([], None))) for n, row in enumerate(listed)]
 
 
 def _records(host: Host, listed: Sequence[_Listed]) -> list[_Record]:
@@ -166,17 +160,17 @@ def _records(host: Host, listed: Sequence[_Listed]) -> list[_Record]:
     records = []
     for folder in folders:
         events, usage = (texts.get(folder / name, b"") for name in names)
-        records.append(_Record(parse_events(events.decode(errors="replace")), parse_usage(usage)))
+        records.append((parse_events(events.decode(errors="replace")), parse_usage(usage)))
     return records
 
 
-def _row(listed: _Listed, record: _Record) -> dict[str, Any]:
-    run, queued, end = listed.run, listed.queued, recorded_end(record.events)
+def _row(listed: _Listed, events: Sequence[Event], usage: Usage | None) -> dict[str, Any]:
+    run, queued, end = listed.run, listed.queued, recorded_end(events)
     state = queued.state if queued else end.state if end else "UNKNOWN"
-    phase = "" if state in (*FINAL, "UNKNOWN") else current_phase(record.events)
+    phase = "" if state in (*FINAL, "UNKNOWN") else current_phase(events)
     if queued and queued.reason == pending.NEVER:
         phase = pending.explain(*queued)
-    busy = mean_utilization(record.usage) if record.usage and state == "RUNNING" else None
+    busy = mean_utilization(usage) if usage and state == "RUNNING" else None
     task = listed.name.partition("_")[2]
     sweep = combination(run.sweep or {}, int(task)) if task.isdecimal() else {}
     return {**run._asdict(), "job": listed.name, "sweep": sweep, "state": state, "phase": phase, "busy": busy}

@@ -9,9 +9,9 @@ import click
 from slurmray.cli.submit import follow_job
 from slurmray.cli.terminal import (
     complete_job,
-    complete_node,
     complete_service,
     job_argument,
+    node_option,
     print_json,
     print_log,
     printable,
@@ -32,12 +32,7 @@ from slurmray.slurm.follow import LAST_BYTES
     metavar="N",
     help="Only the last N lines, and with -f what follows.",
 )
-@click.option(
-    "--node",
-    metavar="NODE",
-    help="What setup, runtime, Ray and prepare steps printed on this node.",
-    shell_complete=complete_node,
-)
+@node_option("What setup, runtime, Ray and prepare steps printed on this node.")
 @click.option(
     "--service",
     metavar="NAME",

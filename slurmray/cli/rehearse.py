@@ -34,7 +34,6 @@ def rehearse(
     /,
     *,
     job: Path | None,
-    settings: tuple[str, ...],
     build_image: bool,
     suite: str | None,
     keep: bool,
@@ -65,7 +64,7 @@ def rehearse(
         _refuse_more("down", *command)
         session.down()
         return 0
-    script = _script(job, flags, settings, command)
+    script = _script(job, flags, command)
     return session.rehearse(script, build_image=build_image, suite=suite, keep=keep)
 
 
@@ -80,11 +79,10 @@ def _refuse_more(flag: str, *command: str) -> None:
 def _script(
     job: Path | None,
     flags: dict[str, str | tuple[str, ...] | None],
-    settings: tuple[str, ...],
     trainer: list[str],
 ) -> str:
     if job and _is_script(job):
-        if any(flags.values()) or settings or trainer:
+        if any(flags.values()) or trainer:
             raise UsageError(f"{job}: is a rendered script; change the job spec instead and render it again")
         from slurmray.yaml_source import decode
 
@@ -96,7 +94,7 @@ def _script(
         return script
     from slurmray.cli.rendered import given, render_job
 
-    rendered = render_job(job, given(settings, flags), trainer)
+    rendered = render_job(job, given(flags), trainer)
     rendered.require_variables()
     return rendered.text
 

@@ -14,7 +14,7 @@ import click
 
 from slurmray.agent.combinations import combination, count, describe
 from slurmray.agent.script_parts import read_settings
-from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.flags import FILE, job_options, output_option
 from slurmray.cli.terminal import print_json, show
 from slurmray.errors import Problem, SpecError, UsageError
 from slurmray.files import read as read_file
@@ -31,13 +31,9 @@ _NAME = "{name}"  # in -o: the name of the job
 @click.command(options_metavar="[JOB.yaml ...] [OPTIONS] [-- COMMAND ...]")
 @click.argument("jobs", nargs=-1, metavar="", type=FILE)
 @job_options
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=FILE,
-    help="File to write; - is standard output, {name} the job's name.  [default: generated.sh, or "
-    "generated.dstack.yml; {name}.sh for several job specs]",
+@output_option(
+    "File to write; - is standard output, {name} the job's name.  [default: generated.sh, or "
+    "generated.dstack.yml; {name}.sh for several job specs]"
 )
 @click.option(
     "--target",
@@ -59,7 +55,6 @@ def render(
     trainer: list[str],
     /,
     jobs: tuple[Path, ...],
-    settings: tuple[str, ...],
     output: Path | None,
     target: str,
     force: bool,
@@ -100,7 +95,7 @@ def render(
     if is_json and output == STDOUT:
         raise UsageError("-o -: prints the script, so leave --json out")
     output = output or Path(("generated" if len(jobs) < 2 else _NAME) + TARGETS[target].suffix)
-    rendered = _render_all(jobs, given(settings, flags), trainer, output, target)
+    rendered = _render_all(jobs, given(flags), trainer, output, target)
     previous = {path: _recorded_job_file(path) for path in rendered}
     if output == STDOUT:
         click.echo(next(iter(rendered.values())).text.encode(), nl=False)

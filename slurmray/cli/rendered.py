@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -168,10 +168,13 @@ def render_job(
     return Rendered(plan, text, job, profile, chosen)
 
 
-def given(settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | None]) -> list[tuple[str, str]]:
-    """Return (name, value) pairs for load_plan: --set first, so that the other options override it."""
-    pairs = []
-    for setting in settings:
+def given(options: Mapping[str, str | tuple[str, ...] | None]) -> list[tuple[str, str]]:
+    """Return (name, value) pairs for load_plan: --set first, so that the other options override it.
+
+    options: those of job_options, by their parameters.
+    """
+    flags, pairs = dict(options), []
+    for setting in flags.pop("settings", None) or ():
         path, equals, value = setting.partition("=")
         if not equals:
             raise UsageError(f"--set {setting}: expected PATH=VALUE, e.g. --set container.shm_size=64g")

@@ -56,7 +56,6 @@ def submit(
     trainer: list[str],
     /,
     job: Path | None,
-    settings: tuple[str, ...],
     is_followed: bool,
     after: str | None,
     exclude_bad: bool,
@@ -87,7 +86,7 @@ def submit(
     if is_json and (is_followed or dry_run or test_only):
         other = "--follow" if is_followed else "--dry-run" if dry_run else "--test-only"
         raise UsageError(f"slurmray submit: {other} prints a text, so leave --json out")
-    rendered = render_job(job, given(settings, flags), trainer)
+    rendered = render_job(job, given(flags), trainer)
     if is_followed and rendered.spec.sweep:
         raise UsageError("--follow: each task of a sweep has its own log; leave it out")
     spec, host = rendered.spec, rendered.host

@@ -12,8 +12,8 @@ import textwrap
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 
@@ -26,6 +26,8 @@ from slurmray.errors import UsageError
 from slurmray.slurm.follow import last_lines
 from slurmray.slurm.states import FINAL
 from slurmray.slurm.submitted_job import Job, Task
+
+_F = TypeVar("_F", bound=Callable[..., object])
 
 _WIDTH = 100  # characters of a paragraph, on a wider terminal, too
 _NARROWEST = 20  # characters of the last column of a list
@@ -210,11 +212,15 @@ def _job_on_command_line(ctx: click.Context) -> Job:
 
 
 def _nodes(ctx: click.Context) -> dict[str, str]:
+    """Nodes in the run directory of the job on the command line."""
     starts = [event for event in _job_on_command_line(ctx).events() if event["event"] == "start"]
     return {node: "" for start in starts for node in [*start["nodes"], *start.get("spares", [])]}
 
 
 complete_job = completion(_jobs)
-# From the run directory of the job on the command line.
-complete_node = completion(_nodes)
 complete_service = completion(lambda ctx: dict.fromkeys(_job_on_command_line(ctx).services(), ""))
+
+
+def node_option(help_text: str) -> Callable[[_F], _F]:
+    """Return the option for a node of the job."""
+    return click.option("--node", metavar="NODE", help=help_text, shell_complete=completion(_nodes))

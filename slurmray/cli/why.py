@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -90,7 +90,7 @@ def _answer_of_log(path: str) -> Answer:
     state, code = (end.state, end.exit_code) if end else ("FAILED", 1)
     status = make_status(0, state, {"ExitCode": f"{code}:0"}, [], 0.0)
     title = "standard input" if path == "-" else path
-    answer = _diagnosed(title, status, log, lambda _: ())
+    answer = _diagnosed(title, status, log)
     return answer if end else answer._replace(status=status._replace(state="", code=""))
 
 
@@ -103,7 +103,7 @@ def find_answer(job: Job) -> Answer:
     title = f"job {status.job}" + (f", {status.name}" if status.name else "")
     if status.state == "COMPLETING" and (end := _own_end(job, log)):  # Slurm waits for a lost node
         status = status._replace(state=end.state, code=f"{end.exit_code}:{end.signal}")
-    return _diagnosed(title, status, log, lambda hosts: _other_logs(job, status, hosts), job)
+    return _diagnosed(title, status, log, job)
 
 
 def _own_end(job: Job, log: str) -> End | None:
@@ -114,14 +114,7 @@ def _own_end(job: Job, log: str) -> End | None:
     return end_in_log(log)
 
 
-def _diagnosed(
-    title: str,
-    status: Status,
-    log: str,
-    other_logs: Callable[[dict[str, str]], Iterable[tuple[str, str]]],
-    job: Job | None = None,
-) -> Answer:
-    """other_logs: returns more logs, and adds the address of nodes that are in them."""
+def _diagnosed(title: str, status: Status, log: str, job: Job | None = None) -> Answer:
     end = log_end(log)
     events = job.events() if job else []
     text, node = (status.end["text"], status.end["node"]) if status.end else (end.text, "")
@@ -132,7 +125,8 @@ def _diagnosed(
     is_cancelled = status.state == "CANCELLED"
     is_whole = not (is_cancelled or end.is_stopped)
     hosts = _head_address(events)
-    logs = itertools.chain([(LOG, end.before)], other_logs(hosts) if is_whole else ())
+    others = _other_logs(job, status, hosts) if job and is_whole else ()
+    logs = itertools.chain([(LOG, end.before)], others)
     causes = diagnose(
         status, text, end.lines if is_whole else (), logs, hosts, {event["event"] for event in events}
     )
@@ -189,10 +183,9 @@ def _show(answer: Answer, *, is_remembered: bool) -> None:
         show(f"{job}: it has no last line of slurmray")
     elif not is_over:
         show(f"{job} has not ended: {status.state}, {status.reason or status.phase}")
-    elif answer.canceller:
-        show(f"{job}: CANCELLED {answer.canceller}. {text or _without_text(status)}")
     else:
-        show(f"{job}: {status.state}. {text or _without_text(status)}")
+        how = f"CANCELLED {answer.canceller}" if answer.canceller else status.state
+        show(f"{job}: {how}. {text or _without_text(status)}")
     set_aside = [{**row, "text": f"set aside: {row['node']}: {row['text']}"} for row in _set_aside(status)]
     for row in sorted(set_aside + _restarts(status), key=lambda row: row["time"]):
         show(f"{clock(row['time'])}: {row['text']}")
@@ -264,11 +257,7 @@ def as_dict(answer: Answer) -> dict[str, Any]:
     """Return it for JSON."""
     status = answer.status
     return {
-        "id": status.id,
-        "task": status.task,
-        "name": status.name,
-        "state": status.state,
-        "code": status.code,
+        **{name: getattr(status, name) for name in ("id", "task", "name", "state", "code")},
         "cancelled": answer.canceller,
         "text": answer.text,
         "end": status.end,
