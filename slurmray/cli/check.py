@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.flags import FILE, flag, job_options
 from slurmray.cli.terminal import print_json, show
 from slurmray.errors import SpecError
 from slurmray.slurm import slurm_commands
@@ -16,7 +16,7 @@ from slurmray.slurm import slurm_commands
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=FILE)
 @job_options
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object, also of a job with mistakes.")
+@flag("--json", "is_json", help="Print a JSON object, also of a job with mistakes.")
 @click.pass_obj
 def check(
     trainer: list[str],

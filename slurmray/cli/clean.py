@@ -11,7 +11,7 @@ import click
 
 from slurmray import history
 from slurmray.agent.paths import IMAGES
-from slurmray.cli.flags import PROFILE_OPTION, set_option
+from slurmray.cli.flags import PROFILE_OPTION, flag, set_option
 from slurmray.cli.submit import follow_job
 from slurmray.cli.terminal import can_ask, show
 from slurmray.errors import SlurmError, UsageError
@@ -65,8 +65,8 @@ class _OldDirectory(NamedTuple):
     metavar="DAYS",
     help="Of jobs that ended so long ago.",
 )
-@click.option("--dry-run", is_flag=True, help="Only list them.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@flag("--dry-run", help="Only list them.")
+@flag("--yes", help="Do not ask.")
 @click.option("-w", "--nodelist", metavar="NODES", help="Clean up these nodes instead, e.g. node[1-4].")
 @PROFILE_OPTION
 @set_option("With --nodelist: any field of the job spec, e.g. slurm.partition=gpu.")

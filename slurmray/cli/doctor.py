@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from slurmray.cli.flags import job_options
+from slurmray.cli.flags import flag, job_options
 from slurmray.cli.submit import follow_job
 from slurmray.cli.terminal import list_row, print_json, styled
 from slurmray.errors import ExitCode
@@ -17,10 +17,8 @@ BURN_IN = ("checks.burn_in=10s",)
 
 @click.command()
 @job_options
-@click.option(
-    "--burn-in", "is_burn_in", is_flag=True, help="Also measure the nodes' GPUs, with PyTorch of the image."
-)
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON array, and submit nothing.")
+@flag("--burn-in", "is_burn_in", help="Also measure the nodes' GPUs, with PyTorch of the image.")
+@flag("--json", "is_json", help="Print a JSON array, and submit nothing.")
 def doctor(
     *, is_burn_in: bool, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str, ...] | None
 ) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -57,6 +58,8 @@ class _File(click.Path):
 
 
 FILE = _File(readable=False, path_type=Path)
+flag = functools.partial(click.option, is_flag=True)
+"""Makes an option without a value, as click.option does."""
 
 
 def completion(values: Callable[[click.Context], Mapping[str, str]]) -> Completion:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from slurmray._version import __version__
-from slurmray.cli.flags import FILE, completion, job_flags, output_option
+from slurmray.cli.flags import FILE, completion, flag, job_flags, output_option
 from slurmray.cli.terminal import list_row, print_json, show
 from slurmray.errors import Problem, SpecError, UsageError
 from slurmray.rendering.output import write_files
@@ -39,8 +39,8 @@ def _titles(ctx: click.Context) -> dict[str, str]:
 )
 @job_flags
 @output_option("The job spec to write; - is standard output.  [default: job.yaml]")
-@click.option("--force", is_flag=True, help="Overwrite existing files.")
-@click.option("--json", "is_json", is_flag=True, help="Print files: {NAME: TEXT} as JSON, and write nothing.")
+@flag("--force", help="Overwrite existing files.")
+@flag("--json", "is_json", help="Print files: {NAME: TEXT} as JSON, and write nothing.")
 def init(
     example: str | None,
     launcher: Path | None,
@@ -169,8 +169,8 @@ def _files(example: Path, changes: list[tuple[str, str]], output: Path) -> dict[
     if wrong := [problem for problem in _problems(example, changes) if problem.where.startswith("--")]:
         raise SpecError(wrong)
     text = example.read_text(encoding="utf-8")
-    for flag, value in changes:
-        text = set_value(text, tuple(FLAGS[flag].split(".")), value)
+    for option, value in changes:
+        text = set_value(text, tuple(FLAGS[option].split(".")), value)
     places, files = {f"examples/{example.name}": output}, {output: _EDITOR_LINE + text}
     for path in example.parent.iterdir():
         name = f"examples/{path.name}"

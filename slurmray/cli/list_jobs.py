@@ -12,6 +12,7 @@ import click
 from slurmray import history
 from slurmray.agent.combinations import combination, count, describe
 from slurmray.agent.paths import USAGE
+from slurmray.cli.flags import flag
 from slurmray.cli.terminal import REFRESH, check_watch, print_json, printable, show
 from slurmray.diagnosis import pending
 from slurmray.errors import SlurmError
@@ -38,9 +39,9 @@ class _Listed(NamedTuple):
 
 
 @click.command("list")
-@click.option("-a", "--all", "with_ended", is_flag=True, help="With jobs that have ended.")
-@click.option("-w", "--watch", is_flag=True, help="Show them until Ctrl-C.")
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON list.")
+@flag("-a", "--all", "with_ended", help="With jobs that have ended.")
+@flag("-w", "--watch", help="Show them until Ctrl-C.")
+@flag("--json", "is_json", help="Print a JSON list.")
 def list_jobs(*, with_ended: bool, watch: bool, is_json: bool) -> None:
     """List your jobs that were submitted with slurmray, the newest first.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from slurmray.cli.flags import flag
 from slurmray.cli.submit import follow_job
 from slurmray.cli.terminal import (
     complete_job,
@@ -24,7 +25,7 @@ from slurmray.slurm.follow import LAST_BYTES
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
-@click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the job ends.")
+@flag("-f", "--follow", "is_followed", help="Go on until the job ends.")
 @click.option(
     "-n",
     "--lines",
@@ -39,16 +40,11 @@ from slurmray.slurm.follow import LAST_BYTES
     help="What this service printed, on all its nodes or with --node on one.",
     shell_complete=complete_service,
 )
-@click.option(
-    "--ray",
-    "is_rays",
-    is_flag=True,
-    help="With --node: Ray's own logs, which are kept after a failure (ray.keep_logs).",
-)
+@flag("--ray", "is_rays", help="With --node: Ray's own logs, which are kept after a failure (ray.keep_logs).")
 @click.option(
     "--attempt", type=int, metavar="N", help="With --node or --service: of this attempt.  [default: the last]"
 )
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object; with --ray one for each log.")
+@flag("--json", "is_json", help="Print a JSON object; with --ray one for each log.")
 def logs(
     *,
     job: str | None,

@@ -9,7 +9,7 @@ import click
 
 from slurmray import files
 from slurmray.agent.script_parts import read_settings
-from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.flags import FILE, flag, job_options
 from slurmray.errors import UsageError
 from slurmray.rehearsal import session
 
@@ -17,17 +17,11 @@ from slurmray.rehearsal import session
 @click.command(options_metavar="[JOB.yaml | SCRIPT.sh] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=FILE)
 @job_options
-@click.option(
-    "--build-image",
-    is_flag=True,
-    help="Build a small image with Ray on this machine, and use it for the job.",
-)
+@flag("--build-image", help="Build a small image with Ray on this machine, and use it for the job.")
 @click.option("--suite", metavar="NAME", help="Use Slurm and Podman of a Debian suite, e.g. trixie.")
-@click.option("--keep", is_flag=True, help="Keep the cluster running after the job.")
-@click.option(
-    "--shell", is_flag=True, help="Open a shell on the login host of the kept cluster, or run COMMAND there."
-)
-@click.option("--down", is_flag=True, help="Stop the kept cluster.")
+@flag("--keep", help="Keep the cluster running after the job.")
+@flag("--shell", help="Open a shell on the login host of the kept cluster, or run COMMAND there.")
+@flag("--down", help="Stop the kept cluster.")
 @click.pass_obj
 def rehearse(
     command: list[str],

@@ -14,7 +14,7 @@ import click
 
 from slurmray.agent.combinations import combination, count, describe
 from slurmray.agent.script_parts import read_settings
-from slurmray.cli.flags import FILE, job_options, output_option
+from slurmray.cli.flags import FILE, flag, job_options, output_option
 from slurmray.cli.terminal import print_json, show
 from slurmray.errors import Problem, SpecError, UsageError
 from slurmray.files import read as read_file
@@ -41,15 +41,8 @@ _NAME = "{name}"  # in -o: the name of the job
     default="slurm",
     help="What to write: slurm, an sbatch script, or dstack, a dstack task.  [default: slurm]",
 )
-@click.option(
-    "--force", is_flag=True, help="Overwrite FILE even if it was edited, or was not rendered by slurmray."
-)
-@click.option(
-    "--json",
-    "is_json",
-    is_flag=True,
-    help="Print a JSON object for each script: path, name and summary.",
-)
+@flag("--force", help="Overwrite FILE even if it was edited, or was not rendered by slurmray.")
+@flag("--json", "is_json", help="Print a JSON object for each script: path, name and summary.")
 @click.pass_obj
 def render(
     trainer: list[str],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from slurmray.cli.flags import output_option
+from slurmray.cli.flags import flag, output_option
 from slurmray.cli.terminal import complete_job, job_argument, print_json
 from slurmray.errors import UsageError
 from slurmray.rendering.output import write_files
@@ -18,7 +18,7 @@ _BEGIN = 1000  # bytes of a page, in which it names slurmray
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
 @output_option("File to write; - is standard output.  [default: slurmray-JOBID.html]")
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object: id, task and path.")
+@flag("--json", "is_json", help="Print a JSON object: id, task and path.")
 def report(*, job: str | None, output: Path | None, is_json: bool) -> None:
     """Write a page about a job, in one HTML file: how each node came up, and how the job ended.
 

@@ -12,6 +12,7 @@ import click
 from slurmray.agent.combinations import describe
 from slurmray.agent.controller.host_list import host_list, names
 from slurmray.agent.job_log import counted
+from slurmray.cli.flags import flag
 from slurmray.cli.terminal import (
     REFRESH,
     check_watch,
@@ -40,8 +41,8 @@ _MESSAGE, _REASON = 100, 300  # characters of a step's last message, and of the 
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
-@click.option("-w", "--watch", is_flag=True, help="Show it until the job has ended.")
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object.")
+@flag("-w", "--watch", help="Show it until the job has ended.")
+@flag("--json", "is_json", help="Print a JSON object.")
 def status(*, job: str | None, watch: bool, is_json: bool) -> None:
     """Show where a job stands: its state, how long each step took, how its nodes came up, and how it ended.
 

@@ -12,7 +12,7 @@ from slurmray import history
 from slurmray.agent.controller.host_list import host_list
 from slurmray.api import job_of
 from slurmray.cli.cancel import cancel_job
-from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.flags import FILE, flag, job_options
 from slurmray.cli.terminal import LogPrinter, can_ask, job_argument, print_json, show
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import slurm_commands
@@ -30,27 +30,20 @@ INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=FILE)
 @job_options
-@click.option(
-    "-f",
-    "--follow",
-    "is_followed",
-    is_flag=True,
-    help="Show the job's log until it ends, and return its exit code.",
-)
+@flag("-f", "--follow", "is_followed", help="Show the job's log until it ends, and return its exit code.")
 @click.option(
     "--after",
     metavar="JOB",
     help="Start when this job, an id or a name, has exited with 0; cancelled if it ends otherwise.",
 )
-@click.option(
+@flag(
     "--exclude-bad",
-    is_flag=True,
     help="Exclude nodes that the last job of this name and folder lost, set aside or had a finding on.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the script instead.")
-@click.option("--test-only", is_flag=True, help="Ask Slurm when it could start, and submit nothing.")
-@click.option("--json", "is_json", is_flag=True, help="Print the job as JSON.")
-@click.option("--one-job", "is_one", is_flag=True, hidden=True)  # for slurmray mcp
+@flag("--dry-run", help="Print the script instead.")
+@flag("--test-only", help="Ask Slurm when it could start, and submit nothing.")
+@flag("--json", "is_json", help="Print the job as JSON.")
+@flag("--one-job", "is_one", hidden=True)
 @click.pass_obj
 def submit(
     trainer: list[str],

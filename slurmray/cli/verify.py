@@ -7,16 +7,15 @@ from pathlib import Path
 import click
 
 from slurmray.agent.parts import CORE, PARTS
-from slurmray.cli.flags import FILE
+from slurmray.cli.flags import FILE, flag
 from slurmray.cli.terminal import printable
 from slurmray.errors import ExitCode, UsageError
 
 
 @click.command(options_metavar="FILE ... | --print-hash")
 @click.argument("files", metavar="", nargs=-1, type=FILE)
-@click.option(
+@flag(
     "--print-hash",
-    is_flag=True,
     help="Print the hashes of each part of this version's agent, and of its story for each runtime.",
 )
 def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:

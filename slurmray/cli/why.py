@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from slurmray import files, history
+from slurmray.cli.flags import flag
 from slurmray.cli.terminal import complete_job, escaped, job_argument, paragraph, print_json, show_tasks
 from slurmray.diagnosis.causes import LOG, Cause, diagnose, says_cause
 from slurmray.diagnosis.tracebacks import last_traceback
@@ -45,7 +46,7 @@ class Answer(NamedTuple):
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
 @click.option("--log", "path", metavar="FILE", help="Read this log instead of a job's; - is standard input.")
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object.")
+@flag("--json", "is_json", help="Print a JSON object.")
 def why(*, job: str | None, path: str | None, is_json: bool) -> None:
     """Say what ended a job, and what to do about it.
 
