@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from slurmray import history
 from slurmray.errors import ExitCode, UsageError
 from slurmray.slurm import run_directories, slurm_commands
-from slurmray.slurm.environment import clean_environment
-from slurmray.slurm.host import SshHost
+from slurmray.slurm.host import SshHost, clean_environment
 from slurmray.slurm.submitted_job import Job
 
 if TYPE_CHECKING:

@@ -58,8 +58,7 @@ class _File(click.Path):
 
 
 FILE = _File(readable=False, path_type=Path)
-flag = functools.partial(click.option, is_flag=True)
-"""Makes an option without a value, as click.option does."""
+flag = functools.partial(click.option, is_flag=True)  # an option without a value
 
 
 def completion(values: Callable[[click.Context], Mapping[str, str]]) -> Completion:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from slurmray.diagnosis.slurmstepd import JOB_CANCELLED
+from slurmray.diagnosis.slurm_errors import JOB_CANCELLED
 from slurmray.slurm.states import End
 
 _SHOWN = 15  # lines, as in the job's log
