@@ -142,13 +142,11 @@ def decode(name: str, raw: bytes) -> str:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        place = _place_at(raw[: error.start].decode("latin-1"), error.start)
-        raise SpecError(
-            [Problem(f"{name}:{place[0]}:{place[1]}", "not UTF-8; save the file as UTF-8")]
-        ) from None
+        where = Source(name).where(_place_at(raw[: error.start].decode("latin-1"), error.start))
+        raise SpecError([Problem(where, "not UTF-8; save the file as UTF-8")]) from None
     if "\0" in text:
-        place = _place_at(text, text.index("\0"))
-        raise SpecError([Problem(f"{name}:{place[0]}:{place[1]}", "a NUL character; use a text file")])
+        where = Source(name).where(_place_at(text, text.index("\0")))
+        raise SpecError([Problem(where, "a NUL character; use a text file")])
     return text
 
 
