@@ -60,7 +60,9 @@ def dashboard(*, job: str | None, port: int) -> None:
             click.echo(f"on your own machine: {ssh}", err=True)
         click.echo(server.url)
         sys.stdout.flush()
-        if chosen_job.host.name and _has_browser():  # not on a login node, even one that has a display
+        has_display = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+        # Not on a login node, even one that has a display.
+        if chosen_job.host.name and has_display and sys.stdout.isatty():
             click.launch(server.url)
         server.serve_forever()
 
@@ -78,8 +80,3 @@ def _wait_for_dashboard(job: Job) -> None:
         if time.monotonic() > deadline:
             raise SlurmError(f"job {job.name}: Ray's dashboard does not listen; see its dashboard.log")
         time.sleep(0.5)
-
-
-def _has_browser() -> bool:
-    has_display = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    return has_display and sys.stdout.isatty()

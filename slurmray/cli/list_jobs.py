@@ -68,7 +68,7 @@ def list_jobs(*, with_ended: bool, watch: bool, is_json: bool) -> None:
 
 
 def _list(*, with_ended: bool) -> list[dict[str, Any]]:
-    """A row for each job, the newest first."""
+    """A row for each job or task, the newest first."""
     known = history.runs()
     queues = _queues({(run.host, run.cluster) for run in known})
     listed = []
@@ -77,7 +77,12 @@ def _list(*, with_ended: bool) -> list[dict[str, Any]]:
         listed += [_Listed(name, run, queue.get(name)) for name in _names(run, queue)]
     if not with_ended:
         listed = [row for row in listed if row.queued and row.queued.state not in FINAL]
-    return _rows(listed)
+    records: dict[int, _Record] = {}
+    started = [n for n, row in enumerate(listed) if not row.queued or row.queued.state != "PENDING"]
+    for name in dict.fromkeys(listed[n].run.host for n in started):
+        of_host = [n for n in started if listed[n].run.host == name]
+        records |= zip(of_host, _records(get_host(name), [listed[n] for n in of_host]), strict=True)
+    return [_row(row, *records.get(n, ([], None))) for n, row in enumerate(listed)]
 
 
 def _names(run: history.Run, queue: _Queue) -> list[str]:
@@ -136,16 +141,6 @@ def _queues(places: Iterable[tuple[str | None, str | None]]) -> dict[tuple[str |
     for failure in errors:
         show(str(failure), err=True)
     return queues
-
-
-def _rows(listed: Sequence[_Listed]) -> list[dict[str, Any]]:
-    """One row for each job or task."""
-    records: dict[int, _Record] = {}
-    started = [n for n, row in enumerate(listed) if not row.queued or row.queued.state != "PENDING"]
-    for name in dict.fromkeys(listed[n].run.host for n in started):
-        of_host = [n for n in started if listed[n].run.host == name]
-        records |= zip(of_host, _records(get_host(name), [listed[n] for n in of_host]), strict=True)
-    return [_row(row, *records.get(n, ([], None))) for n, row in enumerate(listed)]
 
 
 def _records(host: Host, listed: Sequence[_Listed]) -> list[_Record]:

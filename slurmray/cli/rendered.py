@@ -113,7 +113,8 @@ class Rendered(NamedTuple):
             total = spec.trainer_nodes * spec.ray_gpus
             parts.append(f"{counted(total, 'GPU')} for the trainer, as the head node offers {spec.head_gpus}")
         options = [dict(component.given()) for component in spec.slurm.components]
-        if not all(_has_cpus(given) for given in options):
+        cpus = {"cpus-per-task", "cpus-per-gpu"}
+        if not all(cpus & {*given} or given.get("exclusive", "") is None for given in options):
             parts.append(f"CPUs: {self.target.default_cpus} (request more with --cpus-per-task 8)")
         if self.target is TARGETS["slurm"]:
             asked = [queue_options(spec, component, self.host) for component in spec.slurm.components]
@@ -213,8 +214,3 @@ def _render_command(
     if output not in (DEFAULT_OUTPUT, Path("-")):
         argv += ["-o", path_from_here(output)]
     return shlex.join(argv)
-
-
-def _has_cpus(options: dict[str, str | None]) -> bool:
-    """Whether options of sbatch request CPUs, or whole nodes."""
-    return not {"cpus-per-task", "cpus-per-gpu"}.isdisjoint(options) or options.get("exclusive", "") is None

@@ -48,7 +48,6 @@ from slurmray.slurm.tasks import list_tasks
 from slurmray.slurm.usage import (
     NodeHeat,
     NodeUse,
-    Usage,
     count_columns,
     measure_heat,
     parse_samples,
@@ -219,7 +218,11 @@ class Job:
         end = self._end(record)
         known = record or {"ExitCode": f"{end.exit_code}:{end.signal}"}
         events = self.events()
-        usage = self._usage() if events and end.state == "RUNNING" else None
+        usage = None  # unless the job has written it
+        if events and end.state == "RUNNING":
+            path = self._runs / f"{self.name}-{last_attempt(self._runs, self.name, self.host)}" / USAGE
+            with suppress(OSError):
+                usage = parse_usage(self.host.read(path, limit=_MAX_USAGE))
         return make_status(self.id, end.state, known, events, time.time(), usage, self.task)
 
     def utilization(self) -> Mapping[str, NodeUse]:
@@ -229,13 +232,6 @@ class Job:
         """
         usage = self.status().usage
         return usage.nodes if usage else {}
-
-    def _usage(self) -> Usage | None:
-        """What the nodes of the last attempt use; None if the job has not written that."""
-        number = last_attempt(self._runs, self.name, self.host)
-        with suppress(OSError):
-            return parse_usage(self.host.read(self._runs / f"{self.name}-{number}" / USAGE, limit=_MAX_USAGE))
-        return None
 
     def events(self, attempt: int | None = None) -> list[Event]:
         """Return the events of an attempt, see docs/reference/events.md; [] before it has some.
