@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from slurmray import history
 from slurmray.errors import ExitCode, UsageError
 from slurmray.slurm import run_directories, slurm_commands
-from slurmray.slurm.environment import clean_environment
-from slurmray.slurm.host import SshHost
+from slurmray.slurm.host import SshHost, clean_environment
 from slurmray.slurm.submitted_job import Job
 
 if TYPE_CHECKING:
@@ -154,7 +153,19 @@ def submit_script(
         history.remember(run)
     except OSError as error:
         messages.append(f"{history.path()}: {error.strerror}; slurmray list will not know this job")
-    places: dict[str, Any] = {"folder": folder, "run_dir": run_dir, "host": host.name}
-    job = Job(submitted.number, cluster=submitted.cluster, sweep=spec.sweep, **places)
+    job = job_of(run)
     job.sbatch_code = submitted.code
     return job, messages
+
+
+def job_of(run: history.Run, task: int | None = None) -> Job:
+    """Return the job that was remembered. task: SLURM_ARRAY_TASK_ID of the one that is meant."""
+    return Job(
+        run.id,
+        task=task,
+        folder=run.folder,
+        run_dir=run.run_dir or None,
+        cluster=run.cluster,
+        host=run.host,
+        sweep=(run.sweep or {}) if run.nodes else None,  # unknown of a job that is not remembered
+    )

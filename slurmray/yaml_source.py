@@ -15,9 +15,8 @@ import yaml
 
 from slurmray.errors import Problem, SpecError
 
-MAX_BYTES = (
-    256 << 10
-)  # of a text: PyYAML without libyaml, which has the exact places, reads 90 KB in a second
+# Of a text: PyYAML without libyaml, which has the exact places, reads 90 KB in a second.
+MAX_BYTES = 256 << 10
 # Aliases of aliases would fill the memory.
 MAX_NODES = 100_000
 MAX_CHARACTERS = 1_000_000
@@ -140,13 +139,11 @@ def decode(name: str, raw: bytes) -> str:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        place = _place_at(raw[: error.start].decode("latin-1"), error.start)
-        raise SpecError(
-            [Problem(f"{name}:{place[0]}:{place[1]}", "not UTF-8; save the file as UTF-8")]
-        ) from None
+        where = Source(name).where(_place_at(raw[: error.start].decode("latin-1"), error.start))
+        raise SpecError([Problem(where, "not UTF-8; save the file as UTF-8")]) from None
     if "\0" in text:
-        place = _place_at(text, text.index("\0"))
-        raise SpecError([Problem(f"{name}:{place[0]}:{place[1]}", "a NUL character; use a text file")])
+        where = Source(name).where(_place_at(text, text.index("\0")))
+        raise SpecError([Problem(where, "a NUL character; use a text file")])
     return text
 
 

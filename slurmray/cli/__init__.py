@@ -1,4 +1,7 @@
-"""The command `slurmray`: one module per subcommand, imported on use, so that `--help` is quick."""
+"""The command `slurmray`: one module per subcommand, imported on use, so that `--help` is quick.
+
+For the same reason, what needs pydantic, PyYAML or Jinja2 is imported in functions.
+"""
 
 from __future__ import annotations
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from slurmray.cli.terminal import can_ask, complete_job, complete_node, job_argument
-
-if TYPE_CHECKING:
-    from slurmray.slurm.submitted_job import Job
+from slurmray.cli.terminal import can_ask, complete_job, job_argument, node_option
+from slurmray.errors import SlurmError
+from slurmray.slurm import slurm_commands
+from slurmray.slurm.submitted_job import Job
 
 # Exit codes of a command whose container has ended: of Podman 4.3 137, 5.4 255, before the command starts
 # 125; of a step that Slurm ends 137 or 143. A command may have them, too.
@@ -19,12 +18,7 @@ _CODES_WITHOUT_CONTAINER = (125, 137, 143, 255)
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
-@click.option(
-    "--node",
-    metavar="NODE",
-    help="In the container of this node.  [default: the head node]",
-    shell_complete=complete_node,
-)
+@node_option("In the container of this node.  [default: the head node]")
 @click.pass_obj
 def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
     """Open a shell in a container of a running job, or run a command there: slurmray attach JOB -- COMMAND.
@@ -38,8 +32,6 @@ def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
       slurmray attach 1234 -- ray status
       slurmray attach verl --node gpu-7 -- nvidia-smi
     """
-    from slurmray.slurm import slurm_commands
-
     chosen_job, _ = job_argument(job)
     is_terminal = can_ask() and sys.stdout.isatty()
     argv = chosen_job.attach_argv(command, node=node, is_terminal=is_terminal)
@@ -55,9 +47,6 @@ def attach(command: list[str], /, *, job: str | None, node: str | None) -> int:
 
 def _stays(job: Job, node: str | None) -> bool:
     """Whether a container of a job can be attached to, and runs on."""
-    from slurmray.errors import SlurmError
-    from slurmray.slurm import slurm_commands
-
     # At the end of a job other processes in the container are killed a moment before it ends. What is printed
     # counts, not the exit code: a step that Slurm ends with its job may have 0.
     command = ["sh", "-c", "sleep 3; echo runs"]

@@ -8,6 +8,7 @@ import time
 import click
 
 from slurmray import history
+from slurmray.cli.flags import flag
 from slurmray.cli.terminal import complete_job, job_argument, print_json, show
 from slurmray.slurm.states import FINAL
 from slurmray.slurm.submitted_job import Job
@@ -15,8 +16,8 @@ from slurmray.slurm.submitted_job import Job
 
 @click.command()
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB ...", shell_complete=complete_job)
-@click.option("--now", "is_now", is_flag=True, help="Without grace period; also for jobs cancelled before.")
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object for each job.")
+@flag("--now", "is_now", help="Without grace period; also for jobs cancelled before.")
+@flag("--json", "is_json", help="Print a JSON object for each job.")
 def cancel(*, jobs: tuple[str, ...], is_now: bool, is_json: bool) -> None:
     """Cancel jobs, by id or name. The trainer of each gets its grace period (stop.grace).
 

@@ -7,20 +7,21 @@ from pathlib import Path
 
 import click
 
-from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.flags import FILE, flag, job_options
+from slurmray.cli.terminal import print_json, show
 from slurmray.errors import SpecError
+from slurmray.slurm import slurm_commands
 
 
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=FILE)
 @job_options
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object, also of a job with mistakes.")
+@flag("--json", "is_json", help="Print a JSON object, also of a job with mistakes.")
 @click.pass_obj
 def check(
     trainer: list[str],
     /,
     job: Path | None,
-    settings: tuple[str, ...],
     is_json: bool,
     **flags: str | tuple[str, ...] | None,
 ) -> int | None:
@@ -41,12 +42,10 @@ def check(
       slurmray check job.yaml --json | jq -r '.mistakes[] | "\\(.file):\\(.line): \\(.message)"'
     """
     from slurmray.cli.rendered import given, render_job, show_remarks
-    from slurmray.cli.terminal import print_json, show
-    from slurmray.slurm import slurm_commands
 
     facts = {"is_valid": True, "mistakes": [], "name": "", "summary": "", "remarks": [], "slurm": ""}
     try:
-        rendered = render_job(job, given(settings, flags), trainer)
+        rendered = render_job(job, given(flags), trainer)
     except SpecError as error:
         if not is_json:
             raise

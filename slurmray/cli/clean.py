@@ -11,7 +11,8 @@ import click
 
 from slurmray import history
 from slurmray.agent.paths import IMAGES
-from slurmray.cli.flags import PROFILE_OPTION
+from slurmray.cli.flags import PROFILE_OPTION, flag, set_option
+from slurmray.cli.submit import follow_job
 from slurmray.cli.terminal import can_ask, show
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import slurm_commands
@@ -64,17 +65,11 @@ class _OldDirectory(NamedTuple):
     metavar="DAYS",
     help="Of jobs that ended so long ago.",
 )
-@click.option("--dry-run", is_flag=True, help="Only list them.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@flag("--dry-run", help="Only list them.")
+@flag("--yes", help="Do not ask.")
 @click.option("-w", "--nodelist", metavar="NODES", help="Clean up these nodes instead, e.g. node[1-4].")
 @PROFILE_OPTION
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="With --nodelist: any field of the job spec, e.g. slurm.partition=gpu.  [repeatable]",
-)
+@set_option("With --nodelist: any field of the job spec, e.g. slurm.partition=gpu.")
 def clean(
     *,
     days: float,
@@ -111,9 +106,8 @@ def clean(
 def _clean_nodes(nodelist: str, profile_name: str | None, settings: tuple[str, ...]) -> int | None:
     """Remove leftovers from nodes, in a job; return its exit code."""
     from slurmray.cli.rendered import given, render_job
-    from slurmray.cli.submit import follow_job
 
-    chosen = given(settings, {"nodelist": nodelist, "profile": profile_name})
+    chosen = given({"settings": settings, "nodelist": nodelist, "profile": profile_name})
     without = [(field, "null") for field in _NOT_REQUESTED]
     fields = [*_JOB, *without, *chosen]
     host = render_job(None, fields, []).host  # wrong options come first

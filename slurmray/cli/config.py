@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slurmray.cli.flags import FILE, PROFILE_OPTION
+from slurmray.cli.flags import FILE, PROFILE_OPTION, flag
+from slurmray.cli.terminal import print_json, show
 
 if TYPE_CHECKING:
     from slurmray.yaml_source import Path as FieldPath
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.command(options_metavar="[JOB.yaml] [OPTIONS]")
 @click.argument("job", required=False, metavar="", type=FILE)
 @PROFILE_OPTION
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON array.")
+@flag("--json", "is_json", help="Print a JSON array.")
 def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
     """Show the fields that a profile sets, or a job spec with its profile, and the file and line of each.
 
@@ -48,7 +49,6 @@ def config(*, job: Path | None, profile: str | None, is_json: bool) -> None:
       slurmray config
       slurmray config job.yaml --profile debug
     """
-    from slurmray.cli.terminal import print_json, show
     from slurmray.loading import profile as profiles
     from slurmray.loading.load import read_merged, read_stdin
 

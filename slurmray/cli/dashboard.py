@@ -12,6 +12,8 @@ import click
 
 from slurmray.cli.terminal import complete_job, job_argument
 from slurmray.errors import SlurmError, UsageError
+from slurmray.slurm import slurm_commands
+from slurmray.slurm.dashboard_relay import VARIABLES, Forwarder, relay
 from slurmray.slurm.states import last_start
 from slurmray.slurm.submitted_job import Job
 
@@ -41,9 +43,6 @@ def dashboard(*, job: str | None, port: int) -> None:
       slurmray dashboard
       slurmray dashboard verl --port 9000
     """
-    from slurmray.slurm import slurm_commands
-    from slurmray.slurm.dashboard_relay import VARIABLES, Forwarder, relay
-
     chosen_job, _ = job_argument(job)
     token = slurm_commands.output(
         chosen_job.attach_argv(["sh", "-c", _PRINT_TOKEN]), host=chosen_job.host
@@ -61,7 +60,9 @@ def dashboard(*, job: str | None, port: int) -> None:
             click.echo(f"on your own machine: {ssh}", err=True)
         click.echo(server.url)
         sys.stdout.flush()
-        if chosen_job.host.name and _has_browser():  # not on a login node, even one that has a display
+        has_display = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+        # Not on a login node, even one that has a display.
+        if chosen_job.host.name and has_display and sys.stdout.isatty():
             click.launch(server.url)
         server.serve_forever()
 
@@ -79,8 +80,3 @@ def _wait_for_dashboard(job: Job) -> None:
         if time.monotonic() > deadline:
             raise SlurmError(f"job {job.name}: Ray's dashboard does not listen; see its dashboard.log")
         time.sleep(0.5)
-
-
-def _has_browser() -> bool:
-    has_display = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    return has_display and sys.stdout.isatty()

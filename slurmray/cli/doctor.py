@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import click
 
-from slurmray.cli.flags import job_options
+from slurmray.cli.flags import flag, job_options
+from slurmray.cli.submit import follow_job
+from slurmray.cli.terminal import list_row, print_json, styled
 from slurmray.errors import ExitCode
-
-if TYPE_CHECKING:
-    from slurmray.slurm.site import Row
+from slurmray.slurm.site import Row, survey
 
 BURN_IN = ("checks.burn_in=10s",)
 
 
 @click.command()
 @job_options
-@click.option(
-    "--burn-in", "is_burn_in", is_flag=True, help="Also measure the nodes' GPUs, with PyTorch of the image."
-)
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON array, and submit nothing.")
+@flag("--burn-in", "is_burn_in", help="Also measure the nodes' GPUs, with PyTorch of the image.")
+@flag("--json", "is_json", help="Print a JSON array, and submit nothing.")
 def doctor(
     *, is_burn_in: bool, is_json: bool, settings: tuple[str, ...], **flags: str | tuple[str, ...] | None
 ) -> int | None:
@@ -39,11 +36,8 @@ def doctor(
           ten seconds of matrix products, copies and all-reduce: which node is slow?
     """
     from slurmray.cli.rendered import given, render_job
-    from slurmray.cli.submit import follow_job
-    from slurmray.cli.terminal import print_json
-    from slurmray.slurm.site import survey
 
-    job = given((*BURN_IN, *settings) if is_burn_in else settings, flags)
+    job = given({"settings": (*BURN_IN, *settings) if is_burn_in else settings, **flags})
     rendered = render_job(None, job, [])  # wrong options come first
     if job and not is_json:
         rendered.require_one_job()
@@ -64,8 +58,6 @@ def doctor(
 
 
 def _show(rows: Iterable[Row]) -> None:
-    from slurmray.cli.terminal import list_row, styled
-
     for row in rows:
         color = "red" if row.is_wrong else "yellow" if row.fix else "green"
         list_row(f"{styled(row.check, color)}: ", row.found)

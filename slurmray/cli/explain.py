@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from slurmray import files
-from slurmray.cli.flags import completion
+from slurmray.cli.flags import completion, flag
 from slurmray.cli.terminal import escaped, list_row, paragraph, print_json
 from slurmray.diagnosis.causes import look_up_text
 from slurmray.diagnosis.exit_codes import EXIT_CODES, look_up
@@ -36,9 +36,7 @@ def _codes(ctx: click.Context) -> dict[str, str]:
 # ignore_unknown_options: -1 is a wrong code, not an option.
 @click.command(options_metavar="", context_settings={"ignore_unknown_options": True})
 @click.argument("text", nargs=-1, metavar="[CODE | TEXT]", shell_complete=completion(_codes))
-@click.option(
-    "--json", "is_json", is_flag=True, help="Print a JSON array: of each name, text, cause and fix."
-)
+@flag("--json", "is_json", help="Print a JSON array: of each name, text, cause and fix.")
 def explain(text: tuple[str, ...], *, is_json: bool) -> None:
     """Explain an exit code, a job's state or a line of a log: meaning, usual cause, and what to do.
 

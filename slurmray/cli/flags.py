@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -57,6 +58,7 @@ class _File(click.Path):
 
 
 FILE = _File(readable=False, path_type=Path)
+flag = functools.partial(click.option, is_flag=True)  # an option without a value
 
 
 def completion(values: Callable[[click.Context], Mapping[str, str]]) -> Completion:
@@ -73,6 +75,17 @@ def completion(values: Callable[[click.Context], Mapping[str, str]]) -> Completi
         ]
 
     return complete
+
+
+def output_option(help_text: str) -> Callable[[_F], _F]:
+    """Return the option for the file that a command writes."""
+    return click.option("-o", "--output", metavar="FILE", type=FILE, help=help_text)
+
+
+def set_option(help_text: str) -> Callable[[_F], _F]:
+    """Return the option for fields of the job spec."""
+    help_text += "  [repeatable]"
+    return click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help=help_text)
 
 
 def job_flags(command: _F) -> _F:
@@ -93,12 +106,9 @@ def sbatch_options(command: _F) -> _F:
             continue
         names = [_SHORT[name], name] if name in _SHORT else [name]
         kind = syntax.OPTIONS[option].kind if option in syntax.OPTIONS else "value"
-        if kind in ("flag", "optional"):  # Click cannot tell an optional value from the next argument
-            command = click.option(*names, hidden=True, is_flag=True, flag_value="true", default=None)(
-                command
-            )
-        else:
-            command = click.option(*names, hidden=True)(command)
+        is_flag = kind in ("flag", "optional")  # Click cannot tell an optional value from the next argument
+        given: dict[str, Any] = {"is_flag": True, "flag_value": "true", "default": None} if is_flag else {}
+        command = click.option(*names, hidden=True, **given)(command)
     return command
 
 
@@ -133,14 +143,7 @@ _JOB_OPTIONS = (
         help="Environment variable for Ray and the trainer. Without =VALUE, its value is taken from your "
         "environment at sbatch and is not in the script. The job's log shows VALUE as `...`.  [repeatable]",
     ),
-    click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="PATH=VALUE",
-        help="Any field of the job spec, e.g. container.shm_size=64g. PATH+=VALUE adds to a list.  "
-        "[repeatable]",
-    ),
+    set_option("Any field of the job spec, e.g. container.shm_size=64g. PATH+=VALUE adds to a list."),
     PROFILE_OPTION,
     click.option(
         "--template",

@@ -10,8 +10,10 @@ from pathlib import Path
 import click
 
 from slurmray._version import __version__
-from slurmray.cli.flags import FILE, completion, job_flags
+from slurmray.cli.flags import FILE, completion, flag, job_flags, output_option
+from slurmray.cli.terminal import list_row, print_json, show
 from slurmray.errors import Problem, SpecError, UsageError
+from slurmray.rendering.output import write_files
 from slurmray.resources import data_folder
 
 _STDOUT, _JOB = Path("-"), Path("job.yaml")
@@ -36,15 +38,9 @@ def _titles(ctx: click.Context) -> dict[str, str]:
     help="Write the job spec of this bash script, which starts Ray under Slurm; - is standard input.",
 )
 @job_flags
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=FILE,
-    help="The job spec to write; - is standard output.  [default: job.yaml]",
-)
-@click.option("--force", is_flag=True, help="Overwrite existing files.")
-@click.option("--json", "is_json", is_flag=True, help="Print files: {NAME: TEXT} as JSON, and write nothing.")
+@output_option("The job spec to write; - is standard output.  [default: job.yaml]")
+@flag("--force", help="Overwrite existing files.")
+@flag("--json", "is_json", help="Print files: {NAME: TEXT} as JSON, and write nothing.")
 def init(
     example: str | None,
     launcher: Path | None,
@@ -71,8 +67,6 @@ def init(
       slurmray init rlinf --nodes 2 -o math.yaml
       slurmray init --from my_script.slurm
     """
-    from slurmray.rendering.output import write_files
-
     changes = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
     if launcher is not None:
         if example is not None or changes:
@@ -84,8 +78,6 @@ def init(
     if example is None:
         if output or force or changes:
             raise UsageError("slurmray init: no example given; use e.g. slurmray init verl")
-        from slurmray.cli.terminal import list_row, print_json
-
         if is_json:
             print_json({"examples": {name: _title(path) for name, path in known.items()}})
             return
@@ -113,15 +105,12 @@ def init(
 
 
 def _print_files(texts: Mapping[Path, str]) -> None:
-    from slurmray.cli.terminal import print_json
-
     print_json({"files": {str(path): text for path, text in texts.items()}})
 
 
 def _import(launcher: Path, output: Path, force: bool, *, is_json: bool) -> None:
     """Write the job spec of a launcher."""
     from slurmray.importing.launcher import read_launcher
-    from slurmray.rendering.output import write_files
 
     name = "stdin" if launcher == _STDOUT else str(launcher)
     imported = read_launcher(name, _read_launcher(launcher))
@@ -156,8 +145,6 @@ def _read_launcher(launcher: Path) -> bytes:
 
 def _show_next(output: Path) -> None:
     """Print what is wrong in a job spec that was written, and how to use it."""
-    from slurmray.cli.terminal import show
-
     for problem in _problems(output, []):
         show(f"to fix: {problem}", err=True)
     click.echo(f"next: slurmray render {shlex.quote(str(output))}", err=True)
@@ -182,8 +169,8 @@ def _files(example: Path, changes: list[tuple[str, str]], output: Path) -> dict[
     if wrong := [problem for problem in _problems(example, changes) if problem.where.startswith("--")]:
         raise SpecError(wrong)
     text = example.read_text(encoding="utf-8")
-    for flag, value in changes:
-        text = set_value(text, tuple(FLAGS[flag].split(".")), value)
+    for option, value in changes:
+        text = set_value(text, tuple(FLAGS[option].split(".")), value)
     places, files = {f"examples/{example.name}": output}, {output: _EDITOR_LINE + text}
     for path in example.parent.iterdir():
         name = f"examples/{path.name}"

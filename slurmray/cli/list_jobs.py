@@ -12,6 +12,7 @@ import click
 from slurmray import history
 from slurmray.agent.combinations import combination, count, describe
 from slurmray.agent.paths import USAGE
+from slurmray.cli.flags import flag
 from slurmray.cli.terminal import REFRESH, check_watch, print_json, printable, show
 from slurmray.diagnosis import pending
 from slurmray.errors import SlurmError
@@ -26,6 +27,7 @@ from slurmray.slurm.timeline import duration
 from slurmray.slurm.usage import Usage, mean_utilization, parse_usage
 
 _Queue = dict[str, Queued]
+_Record = tuple[list[Event], Usage | None]  # of an attempt: its events, and what its nodes use
 
 
 class _Listed(NamedTuple):
@@ -36,17 +38,10 @@ class _Listed(NamedTuple):
     queued: Queued | None
 
 
-class _Record(NamedTuple):
-    """What an attempt has recorded: its events, and what its nodes use."""
-
-    events: Sequence[Event]
-    usage: Usage | None
-
-
 @click.command("list")
-@click.option("-a", "--all", "with_ended", is_flag=True, help="With jobs that have ended.")
-@click.option("-w", "--watch", is_flag=True, help="Show them until Ctrl-C.")
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON list.")
+@flag("-a", "--all", "with_ended", help="With jobs that have ended.")
+@flag("-w", "--watch", help="Show them until Ctrl-C.")
+@flag("--json", "is_json", help="Print a JSON list.")
 def list_jobs(*, with_ended: bool, watch: bool, is_json: bool) -> None:
     """List your jobs that were submitted with slurmray, the newest first.
 
@@ -73,7 +68,7 @@ def list_jobs(*, with_ended: bool, watch: bool, is_json: bool) -> None:
 
 
 def _list(*, with_ended: bool) -> list[dict[str, Any]]:
-    """A row for each job, the newest first."""
+    """A row for each job or task, the newest first."""
     known = history.runs()
     queues = _queues({(run.host, run.cluster) for run in known})
     listed = []
@@ -82,7 +77,12 @@ def _list(*, with_ended: bool) -> list[dict[str, Any]]:
         listed += [_Listed(name, run, queue.get(name)) for name in _names(run, queue)]
     if not with_ended:
         listed = [row for row in listed if row.queued and row.queued.state not in FINAL]
-    return _rows(listed)
+    records: dict[int, _Record] = {}
+    started = [n for n, row in enumerate(listed) if not row.queued or row.queued.state != "PENDING"]
+    for name in dict.fromkeys(listed[n].run.host for n in started):
+        of_host = [n for n in started if listed[n].run.host == name]
+        records |= zip(of_host, _records(get_host(name), [listed[n] for n in of_host]), strict=True)
+    return [_row(row, *records.get(n, ([], None))) for n, row in enumerate(listed)]
 
 
 def _names(run: history.Run, queue: _Queue) -> list[str]:
@@ -143,16 +143,6 @@ def _queues(places: Iterable[tuple[str | None, str | None]]) -> dict[tuple[str |
     return queues
 
 
-def _rows(listed: Sequence[_Listed]) -> list[dict[str, Any]]:
-    """One row for each job or task."""
-    records: dict[int, _Record] = {}
-    started = [n for n, row in enumerate(listed) if not row.queued or row.queued.state != "PENDING"]
-    for name in dict.fromkeys(listed[n].run.host for n in started):
-        of_host = [n for n in started if listed[n].run.host == name]
-        records |= zip(of_host, _records(get_host(name), [listed[n] for n in of_host]), strict=True)
-    return [_row(row, records.get(n, _Record([], None))) for n, row in enumerate(listed)]
-
-
 def _records(host: Host, listed: Sequence[_Listed]) -> list[_Record]:
     """What the last attempt of each job has recorded, as far as it can be read."""
     places = [Path(row.run.folder, host.expand(row.run.run_dir)) for row in listed]
@@ -166,17 +156,17 @@ def _records(host: Host, listed: Sequence[_Listed]) -> list[_Record]:
     records = []
     for folder in folders:
         events, usage = (texts.get(folder / name, b"") for name in names)
-        records.append(_Record(parse_events(events.decode(errors="replace")), parse_usage(usage)))
+        records.append((parse_events(events.decode(errors="replace")), parse_usage(usage)))
     return records
 
 
-def _row(listed: _Listed, record: _Record) -> dict[str, Any]:
-    run, queued, end = listed.run, listed.queued, recorded_end(record.events)
+def _row(listed: _Listed, events: Sequence[Event], usage: Usage | None) -> dict[str, Any]:
+    run, queued, end = listed.run, listed.queued, recorded_end(events)
     state = queued.state if queued else end.state if end else "UNKNOWN"
-    phase = "" if state in (*FINAL, "UNKNOWN") else current_phase(record.events)
+    phase = "" if state in (*FINAL, "UNKNOWN") else current_phase(events)
     if queued and queued.reason == pending.NEVER:
         phase = pending.explain(*queued)
-    busy = mean_utilization(record.usage) if record.usage and state == "RUNNING" else None
+    busy = mean_utilization(usage) if usage and state == "RUNNING" else None
     task = listed.name.partition("_")[2]
     sweep = combination(run.sweep or {}, int(task)) if task.isdecimal() else {}
     return {**run._asdict(), "job": listed.name, "sweep": sweep, "state": state, "phase": phase, "busy": busy}

@@ -6,13 +6,26 @@ from typing import Any
 
 import click
 
-from slurmray.cli.terminal import complete_job, complete_node, complete_service, job_argument
+from slurmray.cli.flags import flag
+from slurmray.cli.submit import follow_job
+from slurmray.cli.terminal import (
+    complete_job,
+    complete_service,
+    job_argument,
+    node_option,
+    print_json,
+    print_log,
+    printable,
+    show,
+)
+from slurmray.diagnosis.causes import LOG
 from slurmray.errors import UsageError
+from slurmray.slurm.follow import LAST_BYTES
 
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
-@click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the job ends.")
+@flag("-f", "--follow", "is_followed", help="Go on until the job ends.")
 @click.option(
     "-n",
     "--lines",
@@ -20,28 +33,18 @@ from slurmray.errors import UsageError
     metavar="N",
     help="Only the last N lines, and with -f what follows.",
 )
-@click.option(
-    "--node",
-    metavar="NODE",
-    help="What setup, runtime, Ray and prepare steps printed on this node.",
-    shell_complete=complete_node,
-)
+@node_option("What setup, runtime, Ray and prepare steps printed on this node.")
 @click.option(
     "--service",
     metavar="NAME",
     help="What this service printed, on all its nodes or with --node on one.",
     shell_complete=complete_service,
 )
-@click.option(
-    "--ray",
-    "is_rays",
-    is_flag=True,
-    help="With --node: Ray's own logs, which are kept after a failure (ray.keep_logs).",
-)
+@flag("--ray", "is_rays", help="With --node: Ray's own logs, which are kept after a failure (ray.keep_logs).")
 @click.option(
     "--attempt", type=int, metavar="N", help="With --node or --service: of this attempt.  [default: the last]"
 )
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object; with --ray one for each log.")
+@flag("--json", "is_json", help="Print a JSON object; with --ray one for each log.")
 def logs(
     *,
     job: str | None,
@@ -71,11 +74,6 @@ def logs(
       slurmray logs verl --node gpu-7 --ray | less
       slurmray logs verl --service judge
     """
-    from slurmray.cli.submit import follow_job
-    from slurmray.cli.terminal import print_json, print_log, printable, show
-    from slurmray.diagnosis.causes import LOG
-    from slurmray.slurm.follow import LAST_BYTES
-
     chosen_job, _ = job_argument(job)
     if is_followed and (node or service) is not None:
         raise UsageError("-f: follows the log of the job; for that of a node or a service use tail -f")
@@ -118,8 +116,6 @@ def logs(
 
 def cut(text: str, last: int | None) -> dict[str, Any]:
     """Return the last lines of a log, None: all, and whether nothing before them was left out."""
-    from slurmray.slurm.follow import LAST_BYTES
-
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n") if text]
     kept = lines[-last:] if last else lines
     is_all = len(kept) == len(lines) and not (last and len(text.encode(errors="replace")) >= LAST_BYTES)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from slurmray.cli.flags import flag
 from slurmray.errors import UsageError
 
 
 @click.command
-@click.option("--read-only", "is_read_only", is_flag=True, help="Offer only the tools that change nothing.")
+@flag("--read-only", "is_read_only", help="Offer only the tools that change nothing.")
 def mcp(*, is_read_only: bool) -> None:
     """Serve agents and other programs over MCP, the Model Context Protocol, on standard input and output.
 

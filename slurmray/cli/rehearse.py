@@ -8,31 +8,26 @@ from pathlib import Path
 import click
 
 from slurmray import files
-from slurmray.cli.flags import FILE, job_options
+from slurmray.agent.script_parts import read_settings
+from slurmray.cli.flags import FILE, flag, job_options
 from slurmray.errors import UsageError
+from slurmray.rehearsal import session
 
 
 @click.command(options_metavar="[JOB.yaml | SCRIPT.sh] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=FILE)
 @job_options
-@click.option(
-    "--build-image",
-    is_flag=True,
-    help="Build a small image with Ray on this machine, and use it for the job.",
-)
+@flag("--build-image", help="Build a small image with Ray on this machine, and use it for the job.")
 @click.option("--suite", metavar="NAME", help="Use Slurm and Podman of a Debian suite, e.g. trixie.")
-@click.option("--keep", is_flag=True, help="Keep the cluster running after the job.")
-@click.option(
-    "--shell", is_flag=True, help="Open a shell on the login host of the kept cluster, or run COMMAND there."
-)
-@click.option("--down", is_flag=True, help="Stop the kept cluster.")
+@flag("--keep", help="Keep the cluster running after the job.")
+@flag("--shell", help="Open a shell on the login host of the kept cluster, or run COMMAND there.")
+@flag("--down", help="Stop the kept cluster.")
 @click.pass_obj
 def rehearse(
     command: list[str],
     /,
     *,
     job: Path | None,
-    settings: tuple[str, ...],
     build_image: bool,
     suite: str | None,
     keep: bool,
@@ -56,8 +51,6 @@ def rehearse(
       slurmray rehearse --shell -- sinfo                also sbatch, squeue ...; without COMMAND, a shell
       slurmray rehearse --down
     """
-    from slurmray.rehearsal import session
-
     if shell:
         _refuse_more("shell")
         return session.enter(command)
@@ -65,7 +58,7 @@ def rehearse(
         _refuse_more("down", *command)
         session.down()
         return 0
-    script = _script(job, flags, settings, command)
+    script = _script(job, flags, command)
     return session.rehearse(script, build_image=build_image, suite=suite, keep=keep)
 
 
@@ -80,11 +73,10 @@ def _refuse_more(flag: str, *command: str) -> None:
 def _script(
     job: Path | None,
     flags: dict[str, str | tuple[str, ...] | None],
-    settings: tuple[str, ...],
     trainer: list[str],
 ) -> str:
     if job and _is_script(job):
-        if any(flags.values()) or settings or trainer:
+        if any(flags.values()) or trainer:
             raise UsageError(f"{job}: is a rendered script; change the job spec instead and render it again")
         from slurmray.yaml_source import decode
 
@@ -96,14 +88,13 @@ def _script(
         return script
     from slurmray.cli.rendered import given, render_job
 
-    rendered = render_job(job, given(settings, flags), trainer)
+    rendered = render_job(job, given(flags), trainer)
     rendered.require_variables()
     return rendered.text
 
 
 def _require_variables(script: str) -> None:
     """UsageError if a script takes variables from here that are not set, and so would end at once."""
-    from slurmray.agent.script_parts import read_settings
     from slurmray.cli.rendered import require_set
 
     try:

@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slurmray.cli.flags import FILE, job_options
+from slurmray.agent.combinations import combination, count, describe
+from slurmray.agent.script_parts import read_settings
+from slurmray.cli.flags import FILE, flag, job_options, output_option
+from slurmray.cli.terminal import print_json, show
 from slurmray.errors import Problem, SpecError, UsageError
+from slurmray.files import read as read_file
+from slurmray.rendering.output import write_scripts
 
 if TYPE_CHECKING:
     from slurmray.cli.rendered import Rendered
@@ -26,13 +31,9 @@ _NAME = "{name}"  # in -o: the name of the job
 @click.command(options_metavar="[JOB.yaml ...] [OPTIONS] [-- COMMAND ...]")
 @click.argument("jobs", nargs=-1, metavar="", type=FILE)
 @job_options
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=FILE,
-    help="File to write; - is standard output, {name} the job's name.  [default: generated.sh, or "
-    "generated.dstack.yml; {name}.sh for several job specs]",
+@output_option(
+    "File to write; - is standard output, {name} the job's name.  [default: generated.sh, or "
+    "generated.dstack.yml; {name}.sh for several job specs]"
 )
 @click.option(
     "--target",
@@ -40,21 +41,13 @@ _NAME = "{name}"  # in -o: the name of the job
     default="slurm",
     help="What to write: slurm, an sbatch script, or dstack, a dstack task.  [default: slurm]",
 )
-@click.option(
-    "--force", is_flag=True, help="Overwrite FILE even if it was edited, or was not rendered by slurmray."
-)
-@click.option(
-    "--json",
-    "is_json",
-    is_flag=True,
-    help="Print a JSON object for each script: path, name and summary.",
-)
+@flag("--force", help="Overwrite FILE even if it was edited, or was not rendered by slurmray.")
+@flag("--json", "is_json", help="Print a JSON object for each script: path, name and summary.")
 @click.pass_obj
 def render(
     trainer: list[str],
     /,
     jobs: tuple[Path, ...],
-    settings: tuple[str, ...],
     output: Path | None,
     target: str,
     force: bool,
@@ -91,12 +84,11 @@ def render(
     """
     from slurmray.cli.rendered import given
     from slurmray.cli.targets import TARGETS
-    from slurmray.rendering.output import write_scripts
 
     if is_json and output == STDOUT:
         raise UsageError("-o -: prints the script, so leave --json out")
     output = output or Path(("generated" if len(jobs) < 2 else _NAME) + TARGETS[target].suffix)
-    rendered = _render_all(jobs, given(settings, flags), trainer, output, target)
+    rendered = _render_all(jobs, given(flags), trainer, output, target)
     previous = {path: _recorded_job_file(path) for path in rendered}
     if output == STDOUT:
         click.echo(next(iter(rendered.values())).text.encode(), nl=False)
@@ -145,9 +137,7 @@ def _render_all(
 
 def _report(path: Path, rendered: Rendered, previous: str, *, is_json: bool) -> None:
     """Print what was written, hints about the job, and how to submit it. previous: see _recorded_job_file."""
-    from slurmray.agent.combinations import combination, count, describe
     from slurmray.cli.rendered import path_from_here, show_remarks
-    from slurmray.cli.terminal import print_json, show
 
     if path == STDOUT:
         show_remarks(rendered.remarks)
@@ -183,9 +173,6 @@ def _has_unread_input() -> bool:
 
 def _recorded_job_file(script: Path) -> str:
     """Return the job spec's file of a script that slurmray wrote before; "" if it is not known."""
-    from slurmray.agent.script_parts import read_settings
-    from slurmray.files import read as read_file
-
     try:
         argv = shlex.split(read_settings(read_file(script).decode(errors="replace"))["render_again"])
     except (OSError, ValueError, KeyError):

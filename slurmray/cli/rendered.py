@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from slurmray import api
 from slurmray.agent.combinations import count
 from slurmray.agent.job_log import counted
 from slurmray.cli.flags import PROFILE
 from slurmray.cli.targets import TARGETS, Target
+from slurmray.cli.terminal import show
 from slurmray.errors import UsageError
 from slurmray.loading import profile as profiles
 from slurmray.loading.load import hide_env, is_switch, load_plan
@@ -21,10 +23,8 @@ from slurmray.loading.submission import check_submission, queue_options
 from slurmray.plan import Plan
 from slurmray.rendering.output import seal
 from slurmray.slurm.host import Host
+from slurmray.slurm.submitted_job import Job
 from slurmray.spec.job_spec import JobSpec
-
-if TYPE_CHECKING:
-    from slurmray.slurm.submitted_job import Job
 
 DEFAULT_OUTPUT = Path("generated.sh")
 
@@ -113,7 +113,8 @@ class Rendered(NamedTuple):
             total = spec.trainer_nodes * spec.ray_gpus
             parts.append(f"{counted(total, 'GPU')} for the trainer, as the head node offers {spec.head_gpus}")
         options = [dict(component.given()) for component in spec.slurm.components]
-        if not all(_has_cpus(given) for given in options):
+        cpus = {"cpus-per-task", "cpus-per-gpu"}
+        if not all(cpus & {*given} or given.get("exclusive", "") is None for given in options):
             parts.append(f"CPUs: {self.target.default_cpus} (request more with --cpus-per-task 8)")
         if self.target is TARGETS["slurm"]:
             asked = [queue_options(spec, component, self.host) for component in spec.slurm.components]
@@ -124,8 +125,6 @@ class Rendered(NamedTuple):
 
     def submit(self, *arguments: str) -> Job:
         """Submit the job as api.submit_script does, and show messages for the user."""
-        from slurmray import api
-
         job, messages = api.submit_script(self.spec, self.text, *arguments, profile=self.profile)
         show_remarks(messages)
         return job
@@ -141,8 +140,6 @@ def require_set(unset: Sequence[str]) -> None:
 
 def show_remarks(remarks: Sequence[str]) -> None:
     """Print remarks on a job."""
-    from slurmray.cli.terminal import show
-
     for remark in remarks:
         show(remark, err=True)
 
@@ -172,10 +169,13 @@ def render_job(
     return Rendered(plan, text, job, profile, chosen)
 
 
-def given(settings: tuple[str, ...], flags: dict[str, str | tuple[str, ...] | None]) -> list[tuple[str, str]]:
-    """Return (name, value) pairs for load_plan: --set first, so that the other options override it."""
-    pairs = []
-    for setting in settings:
+def given(options: Mapping[str, str | tuple[str, ...] | None]) -> list[tuple[str, str]]:
+    """Return (name, value) pairs for load_plan: --set first, so that the other options override it.
+
+    options: those of job_options, by their parameters.
+    """
+    flags, pairs = dict(options), []
+    for setting in flags.pop("settings", None) or ():
         path, equals, value = setting.partition("=")
         if not equals:
             raise UsageError(f"--set {setting}: expected PATH=VALUE, e.g. --set container.shm_size=64g")
@@ -214,8 +214,3 @@ def _render_command(
     if output not in (DEFAULT_OUTPUT, Path("-")):
         argv += ["-o", path_from_here(output)]
     return shlex.join(argv)
-
-
-def _has_cpus(options: dict[str, str | None]) -> bool:
-    """Whether options of sbatch request CPUs, or whole nodes."""
-    return not {"cpus-per-task", "cpus-per-gpu"}.isdisjoint(options) or options.get("exclusive", "") is None

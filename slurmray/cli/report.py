@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from slurmray.cli.flags import FILE
-from slurmray.cli.terminal import complete_job
+from slurmray.cli.flags import flag, output_option
+from slurmray.cli.terminal import complete_job, job_argument, print_json
 from slurmray.errors import UsageError
+from slurmray.rendering.output import write_files
 
 _STDOUT = Path("-")
 _BEGIN = 1000  # bytes of a page, in which it names slurmray
@@ -16,14 +17,8 @@ _BEGIN = 1000  # bytes of a page, in which it names slurmray
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=FILE,
-    help="File to write; - is standard output.  [default: slurmray-JOBID.html]",
-)
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object: id, task and path.")
+@output_option("File to write; - is standard output.  [default: slurmray-JOBID.html]")
+@flag("--json", "is_json", help="Print a JSON object: id, task and path.")
 def report(*, job: str | None, output: Path | None, is_json: bool) -> None:
     """Write a page about a job, in one HTML file: how each node came up, and how the job ended.
 
@@ -37,9 +32,6 @@ def report(*, job: str | None, output: Path | None, is_json: bool) -> None:
       slurmray report
       slurmray report verl -o verl.html
     """
-    from slurmray.cli.terminal import job_argument, print_json
-    from slurmray.rendering.output import write_files
-
     if is_json and output == _STDOUT:
         raise UsageError("-o -: prints the page, so leave --json out")
     chosen_job, _ = job_argument(job)

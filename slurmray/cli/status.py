@@ -5,19 +5,34 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from slurmray.agent.combinations import describe
-from slurmray.agent.controller.host_list import host_list
+from slurmray.agent.controller.host_list import host_list, names
 from slurmray.agent.job_log import counted
-from slurmray.cli.terminal import complete_job
-
-if TYPE_CHECKING:
-    from slurmray.slurm.job_status import Status
-    from slurmray.slurm.timeline import Timeline
-    from slurmray.slurm.usage import Usage
+from slurmray.cli.flags import flag
+from slurmray.cli.terminal import (
+    REFRESH,
+    check_watch,
+    complete_job,
+    escaped,
+    job_argument,
+    print_json,
+    printable,
+    show,
+    show_tasks,
+    styled,
+)
+from slurmray.diagnosis.exit_codes import fix_of
+from slurmray.diagnosis.final_states import STATES
+from slurmray.errors import SlurmrayError
+from slurmray.slurm.job_status import Status, for_job
+from slurmray.slurm.log_end import last_trainer_line
+from slurmray.slurm.states import FINAL
+from slurmray.slurm.timeline import Timeline, clock, duration, exact_duration
+from slurmray.slurm.usage import Usage, describe_use, find_unusual
 
 _NODES_SHOWN = 8  # nodes that deserve a look
 _LOG_END = 1 << 13  # bytes
@@ -26,8 +41,8 @@ _MESSAGE, _REASON = 100, 300  # characters of a step's last message, and of the 
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
-@click.option("-w", "--watch", is_flag=True, help="Show it until the job has ended.")
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object.")
+@flag("-w", "--watch", help="Show it until the job has ended.")
+@flag("--json", "is_json", help="Print a JSON object.")
 def status(*, job: str | None, watch: bool, is_json: bool) -> None:
     """Show where a job stands: its state, how long each step took, how its nodes came up, and how it ended.
 
@@ -42,10 +57,6 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
       slurmray status verl --watch
       slurmray status 1234 --json | jq -r .phase
     """
-    from slurmray.cli.terminal import REFRESH, check_watch, job_argument, print_json, show, show_tasks
-    from slurmray.errors import SlurmrayError
-    from slurmray.slurm.states import FINAL
-
     check_watch("status", watch=watch, is_json=is_json)
     chosen_job, run = job_argument(job)
     while chosen_job.is_array():
@@ -79,8 +90,6 @@ def status(*, job: str | None, watch: bool, is_json: bool) -> None:
 
 
 def _as_dict(status: Status, host: str | None) -> dict[str, Any]:
-    from slurmray.slurm.usage import describe_use, find_unusual
-
     usage = status.usage
     unusual = find_unusual(usage) if usage else []
     return {
@@ -92,10 +101,6 @@ def _as_dict(status: Status, host: str | None) -> dict[str, Any]:
 
 
 def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator[str]:
-    from slurmray.cli.terminal import printable, styled
-    from slurmray.slurm.job_status import for_job
-    from slurmray.slurm.timeline import clock, duration
-
     color = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "yellow"}.get(status.state, "red")
     attempt = f", attempt {status.attempt}" if status.attempt else ""
     attempt += f", {counted(status.restarts, 'restart')}" if status.restarts else ""
@@ -138,9 +143,6 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
 
 def _end(status: Status) -> tuple[str, str, str]:
     """What ended the job, the node to blame, and what to do; "" where that is not recorded."""
-    from slurmray.diagnosis.exit_codes import fix_of
-    from slurmray.diagnosis.final_states import STATES
-
     if status.end:
         return status.end["text"], status.end["node"], fix_of(status.end)
     # A start with a failed node, and no end: of the head node, by which another end would have been recorded.
@@ -150,11 +152,6 @@ def _end(status: Status) -> tuple[str, str, str]:
 
 def _use(usage: Usage, log: str) -> Iterator[str]:
     """What the nodes use, which of them deserve a look, and the trainer's last line. log: its end."""
-    from slurmray.cli.terminal import escaped, printable, styled
-    from slurmray.slurm.log_end import last_trainer_line
-    from slurmray.slurm.timeline import duration
-    from slurmray.slurm.usage import describe_use, find_unusual
-
     if text := describe_use(usage):
         yield f"  {printable(text)}"
     unusual = find_unusual(usage)
@@ -170,9 +167,6 @@ def _use(usage: Usage, log: str) -> Iterator[str]:
 
 def _bring_up(timeline: Timeline) -> Iterator[str]:
     """A table of the steps of the nodes' bring-up: nodes that are done, times, and who is missing."""
-    from slurmray.agent.controller.host_list import names
-    from slurmray.slurm.timeline import exact_duration
-
     yield "  bring-up       nodes  half after   all after"
     for step in timeline.steps:
         nodes = f"{step.done}/{step.nodes}"

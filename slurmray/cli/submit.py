@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slurmray.cli.flags import FILE, job_options
-from slurmray.errors import UsageError
+from slurmray import history
+from slurmray.agent.controller.host_list import host_list
+from slurmray.api import job_of
+from slurmray.cli.cancel import cancel_job
+from slurmray.cli.flags import FILE, flag, job_options
+from slurmray.cli.terminal import LogPrinter, can_ask, job_argument, print_json, show
+from slurmray.errors import SlurmError, UsageError
+from slurmray.slurm import slurm_commands
+from slurmray.slurm.follow import follow
+from slurmray.slurm.states import Event
+from slurmray.slurm.submitted_job import Job
 
 if TYPE_CHECKING:
     from slurmray.cli.rendered import Rendered
-    from slurmray.slurm.states import Event
-    from slurmray.slurm.submitted_job import Job
 
 _LONGEST_REASON = 200  # characters
 INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
@@ -23,33 +30,25 @@ INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
 @click.command(options_metavar="[JOB.yaml] [OPTIONS] [-- COMMAND ...]")
 @click.argument("job", required=False, metavar="", type=FILE)
 @job_options
-@click.option(
-    "-f",
-    "--follow",
-    "is_followed",
-    is_flag=True,
-    help="Show the job's log until it ends, and return its exit code.",
-)
+@flag("-f", "--follow", "is_followed", help="Show the job's log until it ends, and return its exit code.")
 @click.option(
     "--after",
     metavar="JOB",
     help="Start when this job, an id or a name, has exited with 0; cancelled if it ends otherwise.",
 )
-@click.option(
+@flag(
     "--exclude-bad",
-    is_flag=True,
     help="Exclude nodes that the last job of this name and folder lost, set aside or had a finding on.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the script instead.")
-@click.option("--test-only", is_flag=True, help="Ask Slurm when it could start, and submit nothing.")
-@click.option("--json", "is_json", is_flag=True, help="Print the job as JSON.")
-@click.option("--one-job", "is_one", is_flag=True, hidden=True)  # for slurmray mcp
+@flag("--dry-run", help="Print the script instead.")
+@flag("--test-only", help="Ask Slurm when it could start, and submit nothing.")
+@flag("--json", "is_json", help="Print the job as JSON.")
+@flag("--one-job", "is_one", hidden=True)
 @click.pass_obj
 def submit(
     trainer: list[str],
     /,
     job: Path | None,
-    settings: tuple[str, ...],
     is_followed: bool,
     after: str | None,
     exclude_bad: bool,
@@ -76,13 +75,11 @@ def submit(
       slurmray submit job.yaml --test-only
     """
     from slurmray.cli.rendered import given, render_job, show_remarks
-    from slurmray.cli.terminal import print_json, show
-    from slurmray.slurm import slurm_commands
 
     if is_json and (is_followed or dry_run or test_only):
         other = "--follow" if is_followed else "--dry-run" if dry_run else "--test-only"
         raise UsageError(f"slurmray submit: {other} prints a text, so leave --json out")
-    rendered = render_job(job, given(settings, flags), trainer)
+    rendered = render_job(job, given(flags), trainer)
     if is_followed and rendered.spec.sweep:
         raise UsageError("--follow: each task of a sweep has its own log; leave it out")
     spec, host = rendered.spec, rendered.host
@@ -128,8 +125,6 @@ def _exit_code(job: Job) -> int:
 
     sbatch returns 0 for one that was cancelled before its start, and 1 for any signal (Slurm 22.05 to 26.05).
     """
-    from slurmray.errors import SlurmError
-
     try:
         if tasks := job.tasks():
             return job.sbatch_code or int(any(task.state != "COMPLETED" for task in tasks))
@@ -140,7 +135,6 @@ def _exit_code(job: Job) -> int:
 
 def _wait_for(after: str, rendered: Rendered) -> list[str]:
     """Return sbatch's options for a job that starts when another one has exited with 0."""
-    from slurmray.cli.terminal import job_argument
     from slurmray.loading.submission import chosen_clusters
 
     options = dict(rendered.spec.slurm.given())
@@ -162,11 +156,6 @@ def _exclude_bad(rendered: Rendered) -> list[str]:
 
     Prints which nodes these are, and why.
     """
-    from slurmray import history
-    from slurmray.agent.controller.host_list import host_list
-    from slurmray.cli.terminal import job_of, show
-    from slurmray.slurm import slurm_commands
-
     name, host = rendered.spec.name, rendered.host
     # As api.submit_script records it: an absolute path without links.
     argv = ["readlink", "-m", "--", str(host.expand(str(rendered.folder)))]
@@ -205,9 +194,6 @@ def follow_job(
     is_enough: None is returned once it is true of the job's events. last: number of lines of the log so far
     that are shown; None: all.
     """
-    from slurmray.cli.terminal import LogPrinter, show
-    from slurmray.slurm.follow import follow
-
     try:
         end = follow(job, LogPrinter().write, lambda line: show(line, err=True), is_enough, last)
     except KeyboardInterrupt:
@@ -219,16 +205,12 @@ def follow_job(
 
 
 def _ask_to_cancel(job: Job) -> int:
-    from slurmray.cli.terminal import can_ask
-
     click.echo("", err=True)
     try:
         is_wanted = can_ask() and click.confirm(f"Cancel job {job.name}?", err=True)
     except click.Abort:  # Ctrl-C again
         is_wanted = False
     if is_wanted:
-        from slurmray.cli.cancel import cancel_job
-
         cancel_job(job)
         click.echo(f"cancelled job {job.name}", err=True)
     else:

@@ -12,19 +12,22 @@ import textwrap
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from slurmray import history
 from slurmray.agent.combinations import describe
 from slurmray.agent.job_log import counted
+from slurmray.api import job_of
 from slurmray.cli.flags import completion
 from slurmray.errors import UsageError
 from slurmray.slurm.follow import last_lines
 from slurmray.slurm.states import FINAL
 from slurmray.slurm.submitted_job import Job, Task
+
+_F = TypeVar("_F", bound=Callable[..., object])
 
 _WIDTH = 100  # characters of a paragraph, on a wider terminal, too
 _NARROWEST = 20  # characters of the last column of a list
@@ -180,19 +183,6 @@ def job_argument(name: str | None) -> tuple[Job, history.Run]:
     return job_of(run, task), run
 
 
-def job_of(run: history.Run, task: int | None = None) -> Job:
-    """Return the job that was remembered. task: SLURM_ARRAY_TASK_ID of the one that is meant."""
-    return Job(
-        run.id,
-        task=task,
-        folder=run.folder,
-        run_dir=run.run_dir or None,
-        cluster=run.cluster,
-        host=run.host,
-        sweep=(run.sweep or {}) if run.nodes else None,  # unknown of a job that is not remembered
-    )
-
-
 def _unremembered_run(number: int) -> history.Run:
     """A job, where jobs would be submitted from here."""
     from slurmray.loading import profile
@@ -222,11 +212,15 @@ def _job_on_command_line(ctx: click.Context) -> Job:
 
 
 def _nodes(ctx: click.Context) -> dict[str, str]:
+    """Nodes in the run directory of the job on the command line."""
     starts = [event for event in _job_on_command_line(ctx).events() if event["event"] == "start"]
     return {node: "" for start in starts for node in [*start["nodes"], *start.get("spares", [])]}
 
 
 complete_job = completion(_jobs)
-# From the run directory of the job on the command line.
-complete_node = completion(_nodes)
 complete_service = completion(lambda ctx: dict.fromkeys(_job_on_command_line(ctx).services(), ""))
+
+
+def node_option(help_text: str) -> Callable[[_F], _F]:
+    """Return the option for a node of the job."""
+    return click.option("--node", metavar="NODE", help=help_text, shell_complete=completion(_nodes))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from slurmray.cli.flags import FILE, job_options
+from slurmray.cli.submit import follow_job
 from slurmray.cli.terminal import show
-
-if TYPE_CHECKING:
-    from slurmray.slurm.submitted_job import Job
+from slurmray.slurm.submitted_job import Job
 
 # In place of the trainer; the job's log shows the comment. It exits with 0 at the time limit, whatever
 # stop.signal is.
@@ -26,7 +24,7 @@ _MAY_IDLE = (("watch.action", "report"), ("watch.stall", "0"))  # while nobody u
 @click.command(options_metavar="[JOB.yaml] [OPTIONS]")
 @click.argument("job", required=False, metavar="", type=FILE)
 @job_options
-def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str, ...] | None) -> int:
+def up(*, job: Path | None, **flags: str | tuple[str, ...] | None) -> int:
     """Start a Ray cluster without a trainer, for notebooks and debugging, and show how to use it.
 
     JOB.yaml and options are those of slurmray render. The job ignores `run`, preset and `launch`. The cluster
@@ -39,10 +37,9 @@ def up(*, job: Path | None, settings: tuple[str, ...], **flags: str | tuple[str,
           with image, mounts, services and so on of a job spec
     """
     from slurmray.cli.rendered import given, render_job
-    from slurmray.cli.submit import follow_job
 
     without = [(field, "null") for field in _TRAINER_ONLY]
-    rendered = render_job(job, [*given(settings, flags), *without, *_MAY_IDLE], ["sh", "-c", _WAIT])
+    rendered = render_job(job, [*given(flags), *without, *_MAY_IDLE], ["sh", "-c", _WAIT])
     rendered.require_variables()
     submitted = rendered.submit()
     show(f"submitted job {submitted.id}, {rendered.spec.name}: {rendered.resources}", err=True)

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from slurmray.cli.flags import FILE
+from slurmray.agent.parts import CORE, PARTS
+from slurmray.cli.flags import FILE, flag
 from slurmray.cli.terminal import printable
 from slurmray.errors import ExitCode, UsageError
 
 
 @click.command(options_metavar="FILE ... | --print-hash")
 @click.argument("files", metavar="", nargs=-1, type=FILE)
-@click.option(
+@flag(
     "--print-hash",
-    is_flag=True,
     help="Print the hashes of each part of this version's agent, and of its story for each runtime.",
 )
 def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
@@ -33,7 +33,6 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
       slurmray verify generated.sh
       slurmray verify --print-hash          compare with the hashes that an administrator reviewed
     """
-    from slurmray.agent.parts import CORE, PARTS
     from slurmray.rendering import verification
     from slurmray.rendering.script import MAX_BYTES, part_sha256, story_sha256
 

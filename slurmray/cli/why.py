@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import click
 
-from slurmray.cli.terminal import complete_job
-
-if TYPE_CHECKING:
-    from slurmray.diagnosis.causes import Cause
-    from slurmray.slurm.job_status import Status
-    from slurmray.slurm.log_end import LogEnd
-    from slurmray.slurm.states import End
-    from slurmray.slurm.submitted_job import Job
+from slurmray import files, history
+from slurmray.cli.flags import flag
+from slurmray.cli.terminal import complete_job, escaped, job_argument, paragraph, print_json, show_tasks
+from slurmray.diagnosis.causes import LOG, Cause, diagnose, says_cause
+from slurmray.diagnosis.tracebacks import last_traceback
+from slurmray.errors import SlurmrayError, UsageError
+from slurmray.slurm.job_status import Status, for_job, make_status
+from slurmray.slurm.log_end import LogEnd, end_in_log, log_end, stopped_at
+from slurmray.slurm.states import FINAL, End, head_loss, is_last_attempt_over, last_start, recorded_end
+from slurmray.slurm.submitted_job import Job
+from slurmray.slurm.timeline import clock
 
 _NODE_IP = re.compile(r"^[ \t]*Local node IP: ([0-9a-fA-F.:]{3,45})[ \t]*$", re.MULTILINE)
 _LAST = 4 << 20  # bytes of each log: what ended the job is near the end
@@ -39,7 +42,7 @@ class Answer(NamedTuple):
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_job)
 @click.option("--log", "path", metavar="FILE", help="Read this log instead of a job's; - is standard input.")
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object.")
+@flag("--json", "is_json", help="Print a JSON object.")
 def why(*, job: str | None, path: str | None, is_json: bool) -> None:
     """Say what ended a job, and what to do about it.
 
@@ -59,9 +62,6 @@ def why(*, job: str | None, path: str | None, is_json: bool) -> None:
       slurmray why --log train.log
       kubectl logs trainer-0 | slurmray why --log -
     """
-    from slurmray.cli.terminal import job_argument, print_json, show_tasks
-    from slurmray.errors import UsageError
-
     if path is not None and job is not None:
         raise UsageError("slurmray why: give a job or --log, not both")
     if path is not None:
@@ -79,11 +79,6 @@ def why(*, job: str | None, path: str | None, is_json: bool) -> None:
 
 
 def _answer_of_log(path: str) -> Answer:
-    from slurmray import files
-    from slurmray.errors import UsageError
-    from slurmray.slurm.job_status import make_status
-    from slurmray.slurm.log_end import end_in_log
-
     try:
         log = files.read_end(path, _LAST).decode(errors="replace")
     except OSError as error:
@@ -92,14 +87,12 @@ def _answer_of_log(path: str) -> Answer:
     state, code = (end.state, end.exit_code) if end else ("FAILED", 1)
     status = make_status(0, state, {"ExitCode": f"{code}:0"}, [], 0.0)
     title = "standard input" if path == "-" else path
-    answer = _diagnosed(title, status, log, lambda _: ())
+    answer = _diagnosed(title, status, log)
     return answer if end else answer._replace(status=status._replace(state="", code=""))
 
 
 def find_answer(job: Job) -> Answer:
     """Return what ended a job."""
-    from slurmray.errors import SlurmrayError
-
     status = job.status()
     log = ""
     with contextlib.suppress(SlurmrayError):
@@ -107,33 +100,18 @@ def find_answer(job: Job) -> Answer:
     title = f"job {status.job}" + (f", {status.name}" if status.name else "")
     if status.state == "COMPLETING" and (end := _own_end(job, log)):  # Slurm waits for a lost node
         status = status._replace(state=end.state, code=f"{end.exit_code}:{end.signal}")
-    return _diagnosed(title, status, log, lambda hosts: _other_logs(job, status, hosts), job)
+    return _diagnosed(title, status, log, job)
 
 
 def _own_end(job: Job, log: str) -> End | None:
     """How the job has ended by its own record; None if it has not, or is to start again."""
-    from slurmray.slurm.log_end import end_in_log
-    from slurmray.slurm.states import is_last_attempt_over, recorded_end
-
     events = job.events()
     if events:
         return recorded_end(events) if is_last_attempt_over(events) else None
     return end_in_log(log)
 
 
-def _diagnosed(
-    title: str,
-    status: Status,
-    log: str,
-    other_logs: Callable[[dict[str, str]], Iterable[tuple[str, str]]],
-    job: Job | None = None,
-) -> Answer:
-    """other_logs: returns more logs, and adds the address of nodes that are in them."""
-    from slurmray.diagnosis.causes import LOG, diagnose
-    from slurmray.diagnosis.tracebacks import last_traceback
-    from slurmray.slurm.log_end import log_end
-    from slurmray.slurm.states import head_loss
-
+def _diagnosed(title: str, status: Status, log: str, job: Job | None = None) -> Answer:
     end = log_end(log)
     events = job.events() if job else []
     text, node = (status.end["text"], status.end["node"]) if status.end else (end.text, "")
@@ -144,7 +122,8 @@ def _diagnosed(
     is_cancelled = status.state == "CANCELLED"
     is_whole = not (is_cancelled or end.is_stopped)
     hosts = _head_address(events)
-    logs = itertools.chain([(LOG, end.before)], other_logs(hosts) if is_whole else ())
+    others = _other_logs(job, status, hosts) if job and is_whole else ()
+    logs = itertools.chain([(LOG, end.before)], others)
     causes = diagnose(
         status, text, end.lines if is_whole else (), logs, hosts, {event["event"] for event in events}
     )
@@ -156,8 +135,6 @@ def _diagnosed(
 
 def _head_address(events: Sequence[Any]) -> dict[str, str]:
     """{address: name} of the head node of the last start, as far as the events have it."""
-    from slurmray.slurm.states import last_start
-
     heads, events = last_start(events)
     texts = [event["text"] for event in events if event["event"] == "phase" and event["phase"] == "ray"]
     matches = [re.match(r"head at \[?([0-9a-fA-F.:]+)\]?:\d+", text) for text in texts]
@@ -177,10 +154,6 @@ def _other_logs(job: Job, status: Status, hosts: dict[str, str]) -> Iterator[tup
 
 def _canceller(job: Job, status: Status, log: str, *, is_head_lost: bool) -> str:
     """Who cancelled a job, and when, as far as that is known."""
-    from slurmray import history
-    from slurmray.slurm.log_end import stopped_at
-    from slurmray.slurm.timeline import clock
-
     if when := history.cancelled_at(job.id, job.task, job.cluster, job.host.name):
         return f"by you, with slurmray, at {clock(when)}"
     when_stopped, reason = stopped_at(log)
@@ -198,10 +171,6 @@ def _canceller(job: Job, status: Status, log: str, *, is_head_lost: bool) -> str
 
 
 def _show(answer: Answer, *, is_remembered: bool) -> None:
-    from slurmray.cli.terminal import escaped, paragraph
-    from slurmray.slurm.states import FINAL
-    from slurmray.slurm.timeline import clock
-
     def show(text: str) -> None:
         paragraph(escaped(text))
 
@@ -211,10 +180,9 @@ def _show(answer: Answer, *, is_remembered: bool) -> None:
         show(f"{job}: it has no last line of slurmray")
     elif not is_over:
         show(f"{job} has not ended: {status.state}, {status.reason or status.phase}")
-    elif answer.canceller:
-        show(f"{job}: CANCELLED {answer.canceller}. {text or _without_text(status)}")
     else:
-        show(f"{job}: {status.state}. {text or _without_text(status)}")
+        how = f"CANCELLED {answer.canceller}" if answer.canceller else status.state
+        show(f"{job}: {how}. {text or _without_text(status)}")
     set_aside = [{**row, "text": f"set aside: {row['node']}: {row['text']}"} for row in _set_aside(status)]
     for row in sorted(set_aside + _restarts(status), key=lambda row: row["time"]):
         show(f"{clock(row['time'])}: {row['text']}")
@@ -241,8 +209,6 @@ def _set_aside(status: Status) -> list[dict[str, Any]]:
 
 
 def _lines(cause: Cause, answer: Answer, *, is_remembered: bool) -> Iterator[str]:
-    from slurmray.slurm.job_status import for_job
-
     known_node = cause.node if cause.node in answer.status.nodes else answer.node
     label = "cause" if cause.is_certain else "meaning" if cause.source else "possible cause"
     if cause.source:
@@ -274,8 +240,6 @@ def _without_text(status: Status) -> str:
 
 def _has_lines(answer: Answer) -> bool:
     """Whether lines of a log tell more than slurmray's last line and the findings."""
-    from slurmray.diagnosis.causes import says_cause
-
     if answer.log.source != "the job's log":
         return True
     # Others were of a node that was replaced, or of a spare one: the job went on.
@@ -290,11 +254,7 @@ def as_dict(answer: Answer) -> dict[str, Any]:
     """Return it for JSON."""
     status = answer.status
     return {
-        "id": status.id,
-        "task": status.task,
-        "name": status.name,
-        "state": status.state,
-        "code": status.code,
+        **{name: getattr(status, name) for name in ("id", "task", "name", "state", "code")},
         "cancelled": answer.canceller,
         "text": answer.text,
         "end": status.end,

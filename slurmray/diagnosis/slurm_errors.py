@@ -1,4 +1,6 @@
-"""Messages of Slurm's commands, which say the cause themselves."""
+"""Messages of Slurm's commands, which say the cause themselves, and lines of slurmstepd. No I/O."""
+
+import re
 
 from slurmray.diagnosis.entries import Message
 
@@ -40,4 +42,13 @@ SLURM_ERRORS = tuple(
     Message("", example.replace("|", ""), source, example.split("|")[1], "", fix)
     for source, errors in (("Slurm: src/common/slurm_errno.c", _ERRNO), ("Slurm 22.05, recorded", _COMMANDS))
     for example, fix in errors.items()
+)
+
+# Of slurmstepd, about a step or a job that Slurm ends.
+# Slurm 22.05 and 24.11: `slurmstepd-node1: error: `; 26.05: `[2026-11-29T06:34:47.034] error: `.
+LINE = r"(?:slurmstepd\S{0,256}:|\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?\]) error: "
+# src/slurmd/slurmstepd/req.c. After scancel the reason is missing; in 26.05 it is DUE to SIGNAL NAME.
+JOB_CANCELLED = re.compile(
+    rf"^{LINE}\*\*\* JOB \d{{1,10}} .{{0,300}}?CANCELLED AT (\S{{1,64}})(?: DUE to SIGNAL .{{0,64}}| (.{{0,200}}))? \*\*\*",
+    re.MULTILINE,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from slurmray.diagnosis.failures import clean, last_errors, prefix
-from slurmray.diagnosis.slurmstepd import LINE
+from slurmray.diagnosis.slurm_errors import LINE
 
 _HEADER = "Traceback (most recent call last):"
 _LINKS = (

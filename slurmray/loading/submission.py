@@ -11,8 +11,7 @@ from pathlib import Path
 from slurmray.agent.job_log import counted
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import slurm_commands, syntax
-from slurmray.slurm.environment import clean_environment
-from slurmray.slurm.host import Host
+from slurmray.slurm.host import Host, clean_environment
 from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.slurm_section import Component
 

@@ -19,9 +19,8 @@ from typing import NoReturn
 REQUEUE_EXIT_CODE = 144
 # Read by submitit. The driver is the only task of the job, but its step may have other values.
 ONE_TASK = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
-STOP_SIGNAL = (
-    "USR2"  # the job's stop.signal, and submitit's default; the user's environment does not change it
-)
+# The job's stop.signal, and submitit's default; the user's environment does not change it.
+STOP_SIGNAL = "USR2"
 RUN_DIR = "slurmray-runs"  # the job's run_dir, in the executor's folder
 
 
@@ -65,11 +64,6 @@ def exit_on_sigterm(handle: Callable[..., None], start: float) -> Callable[..., 
     return handle_and_exit
 
 
-def read_start_time() -> float:
-    """Return when this attempt began, before Ray started, as Unix time."""
-    return Path(os.environ["SLURMRAY_RUN_DIR"], "mark").stat().st_mtime
-
-
 def main(folder: str, python: str, cloudpickle: str) -> None:
     """Run the function of this job; SystemExit(2) if this Python cannot read it."""
     # Until submitit sets its handler: a function that did not start needs no checkpoint.
@@ -93,7 +87,8 @@ def main(folder: str, python: str, cloudpickle: str) -> None:
         path.with_suffix(".pkl.save_tmp").unlink(missing_ok=True)
     # Patch the class: process_job looks up its environment by name.
     SlurmJobEnvironment._requeue = ask_for_requeue  # type: ignore[assignment, method-assign]
-    handlers = exit_on_sigterm(SlurmJobEnvironment._handle_signals, read_start_time())
+    began = Path(os.environ["SLURMRAY_RUN_DIR"], "mark").stat().st_mtime  # before Ray started
+    handlers = exit_on_sigterm(SlurmJobEnvironment._handle_signals, began)
     SlurmJobEnvironment._handle_signals = handlers  # type: ignore[method-assign]
     submission.process_job(folder)
 

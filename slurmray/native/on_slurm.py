@@ -1,10 +1,11 @@
-"""Executor and job of RayExecutor on a Slurm cluster."""
+"""Executor and job of RayExecutor on a Slurm cluster, and the states of many jobs by one request."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import stat
+import time
 import uuid
 import warnings
 from collections.abc import Sequence
@@ -12,16 +13,66 @@ from pathlib import Path
 from typing import Any
 
 from submitit.core import core, utils
+from submitit.core.logger import get_logger
 
 from slurmray.agent import paths
 from slurmray.errors import SlurmError, UsageError
 from slurmray.native.bundle import pack
 from slurmray.native.driver import RUN_DIR
 from slurmray.native.parameters import TIMEOUT_MIN, add_driver, make_job_data
-from slurmray.native.watcher import Watcher
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.run_directories import last_attempt, read_events
-from slurmray.slurm.states import is_last_attempt_over
+from slurmray.slurm.states import FINAL, is_last_attempt_over
+
+# State of a job that Slurm no longer knows. submitit waits forever for UNKNOWN ones.
+FORGOTTEN = "FORGOTTEN"
+
+_Info = dict[str, str]
+
+
+class Watcher(core.InfoWatcher):
+    """Asks slurmctld, and the accounting, which many clusters lack, only for jobs that it has forgotten."""
+
+    def __init__(self) -> None:
+        super().__init__(delay_s=60)  # ended jobs are forgotten after MinJobAge, 300 s by default
+
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        """Slurm's name of the state; UNKNOWN until Slurm has answered. mode: see submitit's InfoWatcher."""
+        return self.get_info(job_id, mode=mode).get("State", "UNKNOWN")
+
+    def is_done(self, job_id: str, mode: str = "standard") -> bool:
+        """Whether the job has ended; one that waits for another attempt has not."""
+        return self.get_state(job_id, mode=mode) in (*FINAL, FORGOTTEN)
+
+    def update(self) -> None:
+        """Request the states of all jobs that have not ended."""
+        jobs = sorted(self._registered - self._finished)
+        if not jobs:
+            return
+        self._num_calls += 1
+        self._last_status_check = time.time()
+        try:
+            argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T", _option(jobs)]
+            infos = _parse(slurm_commands.output(argv, may_be_unknown=True))  # when it knows none of them
+            if forgotten := [job for job in jobs if job not in infos]:
+                infos |= {job: {"JobID": job, "State": FORGOTTEN} for job in forgotten}
+                infos |= _parse(slurm_commands.sacct("JobID,State", _option(forgotten)))  # may be empty
+        except SlurmError as error:
+            get_logger().warning(f"the states of jobs are unknown: {error}")
+            return
+        self._info_dict.update(infos)
+        self._finished.update(job for job in jobs if self.is_done(job, mode="cache"))
+
+
+def _option(jobs: list[str]) -> str:
+    """The option for jobs, of tasks for their whole array: an argument has at most 128 KB."""
+    return f"--jobs={','.join(dict.fromkeys(job.partition('_')[0] for job in jobs))}"
+
+
+def _parse(output: str) -> dict[str, _Info]:
+    """Lines of `ID|STATE`. sacct adds a name: `CANCELLED by 1001`."""
+    pairs = (line.strip().partition("|")[::2] for line in output.splitlines())
+    return {job: {"JobID": job, "State": state.split()[0]} for job, state in pairs if state}
 
 
 def make_folder(folder: Path) -> None:

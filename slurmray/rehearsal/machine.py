@@ -51,14 +51,8 @@ def require(runtime: Runtime, *, own_slurm: bool, builds: bool) -> None:
 
     own_slurm: the hosts use the machine's Slurm, not a suite's. builds: an image or a suite will be built.
     """
-    programs = dict(_ALWAYS)
-    if own_slurm:
-        programs |= _SLURM
-    programs |= RUNTIMES[runtime]
-    if builds:
-        programs |= _BUILD
-    if not is_root():
-        programs |= _USER
+    programs = {**_ALWAYS, **(_SLURM if own_slurm else {}), **RUNTIMES[runtime]}
+    programs |= {**(_BUILD if builds else {}), **({} if is_root() else _USER)}
     missing = [program for program in programs if not shutil.which(program, path=PATH)]
     sudo = "" if is_root() else "sudo "
     commands = []

@@ -146,23 +146,16 @@ def make_account(
     """Return the account; None before the first start. idle: by measure_idle. now: seconds since 1970."""
     if not allocations:
         return None
-    bring_up = lost = trained = 0.0
-    for allocation in allocations.values():
-        for start in allocation.starts:
-            bring_up += start.idle * allocation.size / 3600
-            if start.failed:
-                lost += start.trained * allocation.size / 3600
-            else:
-                trained += start.trained * allocation.size / 3600
+    starts = [(start, each.size / 3600) for each in allocations.values() for start in each.starts]
+    trained = sum(start.trained * size for start, size in starts if not start.failed)
     of_trainer = min(trained, sum(period.hours for period in list_periods(allocations)))
     idle_hours = min(of_trainer, sum(share * period.hours for period, share in idle.items()))
-    has_gpus = any(start.gpus for allocation in allocations.values() for start in allocation.starts)
     return Account(
-        unit=GPU_HOURS if has_gpus else "node hours",
-        bring_up=bring_up,
+        unit=GPU_HOURS if any(start.gpus for start, _ in starts) else "node hours",
+        bring_up=sum(start.idle * size for start, size in starts),
         training=of_trainer - idle_hours,
         idle=idle_hours if idle else None,
-        lost=lost,
+        lost=sum(start.trained * size for start, size in starts if start.failed),
         spare=trained - of_trainer,
         queue=_queue(status, allocations, now),
     )

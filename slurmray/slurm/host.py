@@ -16,8 +16,14 @@ from pathlib import Path
 from slurmray import files, local_commands
 from slurmray.agent.inherited import COMMAND_OPTIONS
 from slurmray.errors import SlurmError, UsageError
-from slurmray.slurm.environment import clean_environment
 
+# Prefixes of variables of a surrounding job and its step, from Slurm and PMI libraries. sbatch and srun use
+# many of the same names for options, and sbatch passes all of them to the new job.
+_JOB_PREFIXES = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI_", "PMI2_", "PMIX_")
+# Variables of a surrounding job from its script, which finds its processes by SLURMRAY_TEMP to kill them.
+_SCRIPT_VARIABLES = ("SLURMRAY_ATTEMPT", "SLURMRAY_RESTART", "SLURMRAY_RUN_DIR", "SLURMRAY_TEMP")
+# How to reach Slurm, and as which user.
+_CLUSTER_VARIABLES = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _TIMEOUT = 120.0  # seconds for reading a file through ssh
 # Of the shared connection's socket, in bytes. macOS takes paths of 103; `/slurmray-` and %C have 50, and
 # while ssh makes the socket its name has 17 more.
@@ -69,6 +75,27 @@ _NO_BASH = (
     "~/.bash_profile, ~/.profile or ~/.bashrc do so on terminals only, e.g. [[ -t 0 ]] && exec fish"
 )
 _NAMES = r'cd -- "$1" && shopt -s dotglob nullglob && for name in *; do printf "%s\0" "$name"; done'
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for submitting a new job: inside a job, without the variables of that job.
+
+    The new job would otherwise use that job's number of tasks, memory and step, and a TMPDIR that is removed
+    when that job ends. Outside a job SBATCH_ACCOUNT and the like are the user's. COMMAND_OPTIONS are removed
+    everywhere: SQUEUE_PARTITION would hide jobs.
+    """
+    environment = {name: environment[name] for name in environment if not name.startswith(COMMAND_OPTIONS)}
+    if "SLURM_JOB_ID" not in environment:
+        return environment
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name in _CLUSTER_VARIABLES or not (name.startswith(_JOB_PREFIXES) or name in _SCRIPT_VARIABLES)
+    }
+    temp = environment.get("SLURMRAY_TEMP")
+    if temp and kept.get("TMPDIR", "").startswith(f"{temp}/"):
+        del kept["TMPDIR"]
+    return kept
 
 
 class Host:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -152,22 +153,17 @@ def current_phase(events: Sequence[Event]) -> str:
 
 def _steps(record: Mapping[str, str], events: Sequence[Event], now: float) -> list[Step]:
     """The steps of the last attempt; each lasts until the next one begins."""
-    rows: list[list[Any]] = []  # name, begin, text
     queued = parse_time(record.get("EligibleTime", "")) or parse_time(record.get("SubmitTime", ""))
-    if queued is not None:
-        rows.append(["queued", queued, ""])
+    rows = [] if queued is None else [("queued", queued, "")]
     end_time = next((event["time"] for event in reversed(events) if event["event"] == "end"), now)
-    for name, time, text in _forward(events):
-        if rows and rows[-1][0] == name:
-            rows[-1][2] = text
-        else:
-            rows.append([name, time, text])
     if not is_last_attempt_over(events) and (ended := parse_time(record.get("EndTime", ""))) and ended < now:
         end_time = ended  # of a job that could not record its end
-    ends = [begin for _, begin, _ in rows][1:] + [end_time] * bool(rows)
+    groups = [[*group] for _, group in itertools.groupby([*rows, *_forward(events)], lambda row: row[0])]
+    ends = [*(group[0][1] for group in groups[1:]), end_time]
     return [
-        Step(name, begin, max(0.0, end - begin), text)
-        for (name, begin, text), end in zip(rows, ends, strict=True)
+        Step(name, begin, max(0.0, end - begin), group[-1][2])
+        for group, end in zip(groups, ends, strict=False)
+        for name, begin, _ in group[:1]
     ]
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from slurmray.diagnosis.slurmstepd import JOB_CANCELLED
+from slurmray.diagnosis.slurm_errors import JOB_CANCELLED
 from slurmray.slurm.states import End
 
 _SHOWN = 15  # lines, as in the job's log
 _LONGEST = 4096  # characters of slurmray's last line
-_OWN = re.compile(r"\[slurmray +[0-9.]+ s\] (.*)")
-_START = re.compile(
-    r"^\[slurmray +[0-9.]+ s\] (?:start: job |restart [0-9]+ of [0-9]+: |start again: )", re.MULTILINE
-)
-_ATTEMPT = re.compile(r"^\[slurmray +[0-9.]+ s\] start: job ", re.MULTILINE)
+_TIME = r"\[slurmray +[0-9.]+ s\] "
+_OWN = re.compile(f"{_TIME}(.*)")
+_START = re.compile(f"^{_TIME}(?:start: job |restart [0-9]+ of [0-9]+: |start again: )", re.MULTILINE)
+_ATTEMPT = re.compile(f"^{_TIME}start: job ", re.MULTILINE)
 _CODE = "[0-9]{1,3}(?![0-9])"
 _END = re.compile(rf"done: (?:trainer exited with {_CODE}|the nodes)|failed \({_CODE} |stopped by Slurm")
 
@@ -55,7 +54,7 @@ def log_end(log: str) -> LogEnd:
         shown = {}
     source, lines = next(iter(shown.items()), ("the job's log", output))
     printed, lines = "\n".join(lines), [line for line in lines if line.strip()]
-    stop = re.search(r"^\[slurmray +[0-9.]+ s\] (stop: |time limit or preemption near)", last, re.MULTILINE)
+    stop = re.search(f"^{_TIME}(stop: |time limit or preemption near)", last, re.MULTILINE)
     before = last[: stop.start()] if stop else last
     return LogEnd(end, source, lines[-_SHOWN:], printed, before, bool(stop and stop[1] == "stop: "))
 

@@ -19,11 +19,11 @@ from slurmray.agent.controller.host_list import host_list
 from slurmray.diagnosis.exit_codes import fix_of
 from slurmray.resources import data_folder
 from slurmray.slurm.account import GPU_HOURS, MEANINGS, Account
-from slurmray.slurm.heat_map import NodeHeat
 from slurmray.slurm.job_status import Status, Step
 from slurmray.slurm.starts import Start, list_losses, list_starts
 from slurmray.slurm.states import FINAL, Event
 from slurmray.slurm.timeline import STEPS, Count, NodeTimes, Timeline, duration, exact_duration
+from slurmray.slurm.usage import NodeHeat
 
 GENERATOR = '<meta name="generator" content="slurmray'
 """In the first lines of each page."""
@@ -61,17 +61,6 @@ _JSON_VALUE = re.compile(
     rf"""({_QUOTED}|\\+"[^"]*"|[\w.-]+)"""  # the second one in a string of bash
 )
 _VARIABLES = ("env", "env_vars")  # fields of the settings with variables and their values
-
-
-class Attempt(NamedTuple):
-    """An earlier attempt."""
-
-    number: int  # 0 is the first
-    began: float | None  # None if nothing is recorded
-    seconds: float | None  # None if it recorded no end
-    nodes: str  # a host list
-    end: str  # the last line of its log
-    restart: str  # why it was restarted
 
 
 class _Row(NamedTuple):
@@ -356,14 +345,22 @@ def _findings(findings: Iterable[Event]) -> list[dict[str, str]]:
     ]
 
 
-def _attempt(number: int, events: Sequence[Event]) -> Attempt:
+def _attempt(number: int, events: Sequence[Event]) -> dict[str, Any]:
+    """An earlier attempt. number: 0 is the first. began: None if nothing is recorded.
+
+    seconds: None if it recorded no end. nodes: a host list. end: the last line of its log. restart: why it
+    was restarted.
+    """
     by_name = {event["event"]: event for event in events}
     start, end = by_name.get("start"), by_name.get("end")
-    if not start:
-        return Attempt(number, None, None, "", "", "")
-    seconds = end["time"] - start["time"] if end else None
-    last_line = end["text"] if end else ""
-    return Attempt(number, start["time"], seconds, host_list(start["nodes"]), last_line, _restart(events))
+    return {
+        "number": number,
+        "began": start and start["time"],
+        "seconds": end["time"] - start["time"] if start and end else None,
+        "nodes": host_list(start["nodes"]) if start else "",
+        "end": end["text"] if start and end else "",
+        "restart": _restart(events) if start else "",
+    }
 
 
 def _restart(events: Iterable[Event]) -> str:

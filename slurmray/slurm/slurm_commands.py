@@ -139,21 +139,13 @@ class Queued(NamedTuple):
     dependency: str
 
 
-def squeue(host: Host = HERE, cluster: str | None = None) -> dict[str, Queued]:
-    """Return {id: job} of this user's jobs, in one request. cluster: see Job.
+def squeue(host: Host = HERE, cluster: str | None = None, array: int | None = None) -> dict[str, Queued]:
+    """Return {id: job} of this user's jobs, or of the tasks of an array, in one request. cluster: see Job.
 
     The id of a task of an array is ARRAY_TASK; tasks that wait may be one job, e.g. `1234_[3-5%2]`.
     """
-    return _squeue("--me", host=host, cluster=cluster)
-
-
-def squeue_tasks(number: int, host: Host = HERE, cluster: str | None = None) -> dict[str, Queued]:
-    """Return {ARRAY_TASK: job} of the tasks of an array, likewise."""
-    return _squeue("--array", f"--jobs={number}", host=host, cluster=cluster)
-
-
-def _squeue(*arguments: str, host: Host, cluster: str | None) -> dict[str, Queued]:
-    argv = ["squeue", *cluster_option(cluster), "--noheader", *arguments, "--states=all"]
+    which = ["--me"] if array is None else ["--array", f"--jobs={array}"]
+    argv = ["squeue", *cluster_option(cluster), "--noheader", *which, "--states=all"]
     printed = output([*argv, "--format=%A|%i|%T|%r|%E"], host=host, may_be_unknown=True)
     rows = (line.strip().split("|") for line in printed.splitlines())
     return {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from slurmray.agent.controller.findings import normalize
@@ -146,15 +147,10 @@ def find_restarts(events: Sequence[Event]) -> list[Restart]:
     for before, (event, *_) in itertools.pairwise(split_starts(events)):
         if event["event"] == "restart":
             number, time, nodes = event["restart"], event["time"], event["nodes"]
-            left = _list_left(before[0], event)
+            then, now = ([*each["nodes"], *each.get("spares", [])] for each in (before[0], event))
+            left = [node for node in dict.fromkeys(then) if node not in {*now}]
             restarts.append(Restart(number, time, nodes, event["failed"], left, event["text"]))
     return restarts
-
-
-def _list_left(before: Event, after: Event) -> list[str]:
-    """The nodes, spare ones too, of a start that are not in the next one."""
-    then, now = (dict.fromkeys([*event["nodes"], *event.get("spares", [])]) for event in (before, after))
-    return [node for node in then if node not in now]
 
 
 def find_bad_nodes(events: Sequence[Event]) -> dict[str, str]:
@@ -179,24 +175,16 @@ def find_bad_nodes(events: Sequence[Event]) -> dict[str, str]:
             bad[event["node"]] = event["text"]
         elif name == "finding" and event["kind"] != "warn" and event["node"] in bad:
             bad[event["node"]] = _describe(event)
-    start = next((event for event in events if event["event"] == "start"), None)
-    allocated = {*start["nodes"], *start.get("spares", [])} if start else set()
+    allocated = count_gpus(events).keys()
     end = next((event for event in reversed(events) if event["event"] == "end"), None)
     if end and end["kind"] == "node_lost":
         # The text is `failed (71 node lost): NODES: WHY`.
         why = end["text"].split(": ", 2)[-1]
-        bad |= {node: why for node in _expand(end["node"], len(allocated)) if node not in bad}
+        with suppress(ValueError):  # it is no host list
+            bad |= {node: why for node in expand_host_list(end["node"], len(allocated)) if node not in bad}
     if end and end["kind"] in ("preflight", "image"):
         bad |= {event["node"]: _describe(event) for event in of_some}
     return {node: why for node, why in bad.items() if node in allocated}
-
-
-def _expand(host_list: str, most: int) -> list[str]:
-    """The names in a host list of the events; [] if it is none."""
-    try:
-        return expand_host_list(host_list, most)
-    except ValueError:
-        return []
 
 
 def _group_findings(events: Sequence[Event]) -> list[dict[str, Event]]:

@@ -26,7 +26,6 @@ from slurmray.slurm.account import (
     measure_idle,
 )
 from slurmray.slurm.attach_step import Place, attach_argv
-from slurmray.slurm.heat_map import NodeHeat, count_columns, measure_heat
 from slurmray.slurm.host import get_host
 from slurmray.slurm.job_status import Status, make_status
 from slurmray.slurm.log_end import end_in_log
@@ -46,7 +45,14 @@ from slurmray.slurm.states import (
     with_head_loss,
 )
 from slurmray.slurm.tasks import list_tasks
-from slurmray.slurm.usage import NodeUse, Usage, parse_samples, parse_usage
+from slurmray.slurm.usage import (
+    NodeHeat,
+    NodeUse,
+    count_columns,
+    measure_heat,
+    parse_samples,
+    parse_usage,
+)
 from slurmray.sweeps import is_sweep
 
 if TYPE_CHECKING:
@@ -157,21 +163,18 @@ class Job:
         self._check_owner()
         tasks = []
         rows = list_tasks(self.id, self.cluster, self.host, self._runs, count(self._sweep or {}))
+        places: dict[str, Any] = {"folder": self._folder, "run_dir": self._run_dir, "sweep": self.sweep}
         for number, state, reason, text in rows:
-            job = self._make_task(number)
+            job = Job(self.id, task=number, cluster=self.cluster, host=self.host.name, **places)
             tasks.append(Task(number, job, state, reason, text, job.parameters))
         return tasks
-
-    def _make_task(self, number: int) -> Job:
-        places: dict[str, Any] = {"folder": self._folder, "run_dir": self._run_dir, "sweep": self.sweep}
-        return Job(self.id, task=number, cluster=self.cluster, host=self.host.name, **places)
 
     def state(self) -> str:
         """Return Slurm's name of the state: PENDING, RUNNING, COMPLETED, FAILED and so on.
 
         SlurmError if Slurm does not answer, or neither Slurm nor the run directory knows the job.
         """
-        return (self._current() or self._past()).state
+        return self._end(self._record()).state
 
     def wait(self, timeout: float | None = None) -> End:
         """Wait until the job has ended, and return how; TimeoutError after `timeout` seconds.
@@ -198,7 +201,7 @@ class Job:
         answered, pause, now = float("-inf"), _FIRST_PAUSE, End("UNKNOWN", 0, 0)
         while True:
             try:
-                now = self._current() or self._past()
+                now = self._end(self._record())
                 answered = time.monotonic()
             except SlurmError:
                 if time.monotonic() - answered > _SLURMCTLD_TIMEOUT:
@@ -212,10 +215,14 @@ class Job:
         SlurmError as for `state`. Without a readable run directory it has only what Slurm knows.
         """
         record = self._record()
-        end = parse_end(record["JobState"], record["ExitCode"]) if record else self._past()
+        end = self._end(record)
         known = record or {"ExitCode": f"{end.exit_code}:{end.signal}"}
         events = self.events()
-        usage = self._usage() if events and end.state == "RUNNING" else None
+        usage = None  # unless the job has written it
+        if events and end.state == "RUNNING":
+            path = self._runs / f"{self.name}-{last_attempt(self._runs, self.name, self.host)}" / USAGE
+            with suppress(OSError):
+                usage = parse_usage(self.host.read(path, limit=_MAX_USAGE))
         return make_status(self.id, end.state, known, events, time.time(), usage, self.task)
 
     def utilization(self) -> Mapping[str, NodeUse]:
@@ -225,13 +232,6 @@ class Job:
         """
         usage = self.status().usage
         return usage.nodes if usage else {}
-
-    def _usage(self) -> Usage | None:
-        """What the nodes of the last attempt use; None if the job has not written that."""
-        number = last_attempt(self._runs, self.name, self.host)
-        with suppress(OSError):
-            return parse_usage(self.host.read(self._runs / f"{self.name}-{number}" / USAGE, limit=_MAX_USAGE))
-        return None
 
     def events(self, attempt: int | None = None) -> list[Event]:
         """Return the events of an attempt, see docs/reference/events.md; [] before it has some.
@@ -321,7 +321,7 @@ class Job:
         last = len(attempts) - 1
         files = self._sample_files(status, last, periods) if allocations else []
         columns = count_columns(sum(number == last for number, *_ in files))
-        heat: dict[str, NodeHeat | None] = {}
+        heat: dict[str, NodeHeat] = {}
         idle: dict[Period, float] = {}
         for number, node, path in files:
             with suppress(OSError):  # one at a time, as they are up to 1 MB each
@@ -330,9 +330,9 @@ class Job:
                 if number == last and status.timeline:
                     began, step = status.timeline.began, status.steps[-1]
                     seconds = max(1.0, step.began + step.seconds - began)
-                    heat[node] = measure_heat(samples, began, seconds, columns)
-        measured = {node: busy for node, busy in heat.items() if busy}
-        return measured, make_account(status, allocations, idle, now)
+                    if busy := measure_heat(samples, began, seconds, columns):
+                        heat[node] = busy
+        return heat, make_account(status, allocations, idle, now)
 
     def _sample_files(
         self, status: Status, last: int, wanted: Collection[tuple[int, str]]
@@ -539,11 +539,6 @@ class Job:
             self.name, int(record.get("JobId", self.id)), int(record.get("Restarts", "0")), node, component
         )
 
-    def _current(self) -> End | None:
-        """Return state and exit code from slurmctld; None if it does not know the job (any more)."""
-        record = self._record()
-        return parse_end(record["JobState"], record["ExitCode"]) if record else None
-
     def _record(self) -> dict[str, str]:
         """Return the fields of `scontrol show job`, {} for an unknown job; store folder and log."""
         record = self._request()
@@ -581,8 +576,13 @@ class Job:
             raise UsageError(f"job {self.name} is {owner[1]}'s, not yours")
         self._is_own = bool(owner)
 
-    def _past(self) -> End:
-        """Return the end of a job that slurmctld has forgotten, from the accounting or the run directory."""
+    def _end(self, record: Mapping[str, str]) -> End:
+        """Return state and exit code. record: {} if slurmctld has forgotten the job.
+
+        They are then from the accounting, or the run directory.
+        """
+        if record:
+            return parse_end(record["JobState"], record["ExitCode"])
         return self._accounted() or self._recorded()
 
     def _accounted(self) -> End | None:

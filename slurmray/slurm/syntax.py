@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 Kind = Literal["value", "flag", "optional", "time", "size", "array"]
@@ -18,6 +18,11 @@ PATTERNS: dict[Kind, str] = {
     "[Ii][Nn][Ff][Ii][Nn][Ii][Tt][Ee]|[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd]",
     "size": f"{_NUMBER}([KMGTkmgt][Bb]?)?",
     "array": f"{_INDEXES}(?:,{_INDEXES})*(?:%{_COUNT})?|%{_COUNT}",
+}
+_EXPECTED: dict[Kind, str] = {
+    "time": "a time, e.g. 1-00:00:00, 12:00:00 or minutes",
+    "size": "whole MB, or a number with K, M, G or T, e.g. 200G",
+    "array": "indexes, e.g. 0-19, 0-19%4 (4 at a time) or 1,3,5",
 }
 
 
@@ -235,8 +240,8 @@ def split_extra(entry: str) -> tuple[str, str | None]:
         raise ValueError(f"--{name} takes no value")
     if kind not in ("flag", "optional") and value is None:
         raise ValueError(f"--{name} needs a value: --{name}=VALUE")
-    if kind in CHECKS and value is not None:
-        CHECKS[kind](value)
+    if value is not None:
+        check(kind, value)
     return name, value
 
 
@@ -323,11 +328,11 @@ def gpus_in_count(count: str) -> tuple[str | None, int]:
     return match[1], int(match[2])
 
 
-def check_size(size: str) -> str:
-    """Return a number of MB as it is (man sbatch, --mem); ValueError for a wrong one."""
-    if not re.fullmatch(PATTERNS["size"], size):
-        raise ValueError(f"expected whole MB, or a number with K, M, G or T, e.g. 200G, got {size[:100]!r}")
-    return size
+def check(kind: Kind, value: str) -> str:
+    """Return a value of an option as it is (man sbatch); ValueError for a wrong one."""
+    if kind in PATTERNS and not re.fullmatch(PATTERNS[kind], value):
+        raise ValueError(f"expected {_EXPECTED[kind]}, got {value[:100]!r}")
+    return value
 
 
 def parse_size(size: str, unit: str = "M") -> int:
@@ -336,35 +341,13 @@ def parse_size(size: str, unit: str = "M") -> int:
     return int(number) << 10 * "BKMGT".index(suffix or unit)
 
 
-def check_time(time: str) -> str:
-    """Return a time limit as it is; ValueError for a wrong one."""
-    seconds(time)
-    return time
-
-
-def check_array(indexes: str) -> str:
-    """Return indexes of an array as they are (man sbatch, --array); ValueError for a wrong one."""
-    if not re.fullmatch(PATTERNS["array"], indexes):
-        raise ValueError(f"expected indexes, e.g. 0-19, 0-19%4 (4 at a time) or 1,3,5, got {indexes[:100]!r}")
-    return indexes
-
-
-CHECKS: dict[Kind, Callable[[str], str]] = {"time": check_time, "size": check_size, "array": check_array}
-
-
 def seconds(time: str) -> int | None:
     """Return the seconds of a time limit (man sbatch, --time); None: no limit. ValueError for a wrong one."""
-    match = re.fullmatch(PATTERNS["time"], time)
-    if not match:
-        raise ValueError(f"expected a time, e.g. 1-00:00:00, 12:00:00 or minutes, got {time[:100]!r}")
-    if match[2] is None:
-        return None
-    numbers = [int(number) for number in match.groups()[1:] if number is not None]
+    days, *parts = re.fullmatch(PATTERNS["time"], check("time", time)).groups()  # type: ignore[union-attr]
+    numbers = [int(number) for number in parts if number is not None]
     # The first number is hours after days or with two colons, else minutes.
-    first = 3600 if match[1] or len(numbers) == 3 else 60
-    total = int(match[1] or 0) * 86400 + sum(
-        number * first // 60**place for place, number in enumerate(numbers)
-    )
+    first = 3600 if days or len(numbers) == 3 else 60
+    total = int(days or 0) * 86400 + sum(number * first // 60**place for place, number in enumerate(numbers))
     return total or None
 
 

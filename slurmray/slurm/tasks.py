@@ -27,22 +27,21 @@ def list_tasks(
     events = _read_events(array, host, runs)
     names = {f"{array}_{number}" for number in range(total)}
     accounted = _account(array, cluster, host) if not queued or names - queued.keys() else {}
-    numbers = sorted(map(_number_of, {*names, *queued, *events, *accounted}))
+    numbers = sorted(int(name.partition("_")[2]) for name in {*names, *queued, *events, *accounted})
     for number in numbers:
         name = f"{array}_{number}"
-        known, end = queued.get(name), recorded_end(events.get(name, []))
+        known, recorded = queued.get(name), events.get(name, [])
+        end = recorded_end(recorded)
         state = known.state if known else accounted.get(name, end.state if end else "UNKNOWN")
         reason = pending.explain(known.state, known.reason, known.dependency) if known else ""
-        last = next(
-            (event["text"] for event in reversed(events.get(name, [])) if event["event"] == "end"), ""
-        )
+        last = next((event["text"] for event in reversed(recorded) if event["event"] == "end"), "")
         yield number, state, reason, last
 
 
 def _queue(array: int, cluster: str | None, host: Host) -> dict[str, slurm_commands.Queued]:
     """The tasks that Slurm knows."""
     queued: dict[str, slurm_commands.Queued] = {}
-    for names, known in slurm_commands.squeue_tasks(array, host, cluster).items():
+    for names, known in slurm_commands.squeue(host, cluster, array).items():
         with suppress(ValueError):
             queued |= dict.fromkeys(expand_tasks(array, names), known)
     return queued
@@ -55,10 +54,6 @@ def expand_tasks(number: int, names: str) -> list[str]:
     """
     listed = syntax.expand_host_list(re.sub("%[0-9]+]", "]", names), MAX_TASKS)
     return [name for name in listed if re.fullmatch(f"{number}_[0-9]{{1,7}}", name)]
-
-
-def _number_of(name: str) -> int:
-    return int(name.partition("_")[2])
 
 
 def _read_events(array: int, host: Host, runs: Path) -> dict[str, list[Event]]:

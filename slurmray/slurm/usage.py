@@ -1,18 +1,21 @@
-"""What the nodes of a job use: samples, as the job writes them into its run directory."""
+"""What the nodes of a job use: samples, as the job writes them into its run directory. No I/O."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from slurmray.agent.node.gpu_samples import IDLE
 from slurmray.slurm.timeline import duration
 
 _MAX_NODES = 1 << 16
 _TEXTS = ("error", "other")  # fields of NodeUse
 _IDLE = 120  # seconds at 0 % that are worth a line: data loading and checkpoints are shorter
 _OLD = 180  # seconds
+_MOST_COLUMNS, _CELLS = 120, 24_000  # of a chart of all nodes over time
 
 
 class NodeUse(NamedTuple):
@@ -47,13 +50,21 @@ class Sample(NamedTuple):
     utilization: Sequence[float]
 
 
+class NodeHeat(NamedTuple):
+    """A node. cells: mean utilization of its GPUs, %, in equal parts of the time; None without samples.
+
+    mean: of all its samples. idle: the share of its samples in which all its GPUs were idle.
+    """
+
+    cells: Sequence[float | None]
+    mean: float
+    idle: float
+
+
 def parse_usage(data: bytes) -> Usage | None:
     """Return what usage.json has; None if it is not what a job writes."""
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(content, dict) or not isinstance(content.get("nodes"), dict):
+    content = _parse_object(data)
+    if not isinstance(content.get("nodes"), dict):
         return None
     if amount(content.get("time")) is None or len(content["nodes"]) > _MAX_NODES:
         return None
@@ -68,12 +79,7 @@ def parse_samples(data: bytes) -> Iterator[Sample]:
     """
     place = 0
     for line in data.splitlines():
-        try:
-            sample = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(sample, dict):
-            continue
+        sample = _parse_object(line)
         names = sample.get("columns")
         if isinstance(names, list) and "utilization" in names:
             place = names.index("utilization")
@@ -83,6 +89,14 @@ def parse_samples(data: bytes) -> Iterator[Sample]:
         values = [amount(row[place]) for row in rows if isinstance(row, list) and len(row) > place]
         if known := [value for value in values if value is not None]:
             yield Sample(time, [min(100.0, value) for value in known])
+
+
+def _parse_object(data: bytes) -> dict[str, Any]:
+    """A JSON object; {} if it is none."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(content := json.loads(data), dict):
+            return content
+    return {}
 
 
 def _node(row: Mapping[str, Any]) -> NodeUse:
@@ -119,6 +133,30 @@ def describe_use(usage: Usage) -> str:
         where = f", {memory[most] / 1024:.1f} of them on {most}" if len(memory) > 1 else ""
         parts.append(f"memory {sum(memory.values()) / 1024:.1f} GiB{where}")
     return "; ".join(parts)
+
+
+def count_columns(nodes: int) -> int:
+    """Into how many parts the time is divided for so many nodes, so that a page stays small."""
+    return max(12, min(_MOST_COLUMNS, _CELLS // max(1, nodes)))
+
+
+def measure_heat(samples: Iterable[Sample], began: float, seconds: float, columns: int) -> NodeHeat | None:
+    """Return the utilization of a node's GPUs; None without samples in that time.
+
+    began: seconds since 1970.
+    """
+    totals, counts, idle = [0.0] * columns, [0] * columns, 0
+    for sample in samples:
+        if began <= sample.time < began + seconds:
+            column = int((sample.time - began) * columns / seconds)
+            totals[column] += fmean(sample.utilization)
+            counts[column] += 1
+            idle += max(sample.utilization) <= IDLE
+    number = sum(counts)
+    if not number:
+        return None
+    cells = [total / count if count else None for total, count in zip(totals, counts, strict=True)]
+    return NodeHeat(cells, sum(totals) / number, idle / number)
 
 
 def find_unusual(usage: Usage) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
@@ -212,10 +213,10 @@ def _make_fields(left_out: Container[str] = ()) -> dict[str, Any]:
         "value": (Line | None, None),
         **{
             kind: (
-                Annotated[Line, AfterValidator(check), pattern(f"^(?:{syntax.PATTERNS[kind]})$")] | None,
+                Annotated[Line, AfterValidator(partial(syntax.check, kind)), pattern(f"^(?:{form})$")] | None,
                 None,
             )
-            for kind, check in syntax.CHECKS.items()
+            for kind, form in syntax.PATTERNS.items()
         },
         "flag": (Flag, False),
         "optional": (Switch, False),

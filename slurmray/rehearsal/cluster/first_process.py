@@ -91,14 +91,8 @@ class Hosts:
         plan = self.plan["hosts"][host]
         root, own = str(self.base / "root"), str(self.base / "hosts" / host)
         controllers = self.plan["controllers"]
-        argv = [
-            "bash",
-            "-c",
-            _ENTER_CGROUPS,
-            "enter",
-            *map(str, cgroups.create(self.cgroup, host, controllers)),
-            "--",
-        ]
+        folders = map(str, cgroups.create(self.cgroup, host, controllers))
+        argv = ["bash", "-c", _ENTER_CGROUPS, "enter", *folders, "--"]
         argv += ["unshare", *_NAMESPACES, "bash", str(_HOST), root, own, host, " ".join(controllers)]
         argv += [self.cgroup, plan["daemons"], *plan["addresses"], "--", *self.binds]
         pipe = subprocess.PIPE

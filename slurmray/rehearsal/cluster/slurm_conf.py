@@ -162,12 +162,8 @@ def etc_files(
     root_home: root's home folder.
     """
     names = ",".join(user.name for user in USERS)
-    group = [
-        "root:x:0:",
-        "tty:x:5:",
-        f"docker:x:990:{names}",
-        *(f"{user.name}:x:{user.uid}:" for user in USERS),
-    ]
+    group = ["root:x:0:", "tty:x:5:", f"docker:x:990:{names}"]
+    group += [f"{user.name}:x:{user.uid}:" for user in USERS]
     cgroup = {"CgroupPlugin": "disabled" if slurm_major > 23 and not cluster.confined else "cgroup/v1"}
     if cluster.confined:
         cgroup |= {"ConstrainCores": "yes", "ConstrainRAMSpace": "yes"}

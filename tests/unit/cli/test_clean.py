@@ -353,7 +353,7 @@ def test_it_shows_that_nothing_was_left(
     write(folder / "cleaned/42-0", 0)
     with (folder / "cleaned/42-0/events.jsonl").open("a") as file:
         file.write("\n" + event_line("phase", phase=phase, text="removed 1 folder of ended jobs from node1"))
-    monkeypatch.setattr("slurmray.cli.submit.follow_job", lambda _: 0)
+    monkeypatch.setattr("slurmray.cli.clean.follow_job", lambda _: 0)
     monkeypatch.chdir(folder)
     code, _, err = main(["clean", "--nodelist=node[1-2]", "--set=run_dir=cleaned"], capsys)
     assert (code, err) == (0, "" if phase == "leftovers" else "nothing of ended jobs was left on node[1-2]\n")

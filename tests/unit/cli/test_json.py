@@ -176,7 +176,7 @@ def test_logs(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
 def test_a_log_that_is_not_read_to_its_beginning(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurmray.slurm.follow.LAST_BYTES", 4)
+    monkeypatch.setattr("slurmray.cli.logs.LAST_BYTES", 4)
     (folder / "log").write_text("a line\nend\n")
     (found,) = printed(["logs", "41", "-n", "9"], capsys)
     assert (found["lines"], found["is_all"]) == (["end"], False)

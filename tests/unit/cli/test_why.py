@@ -331,7 +331,7 @@ def test_restarts_and_nodes_that_were_set_aside(
 ) -> None:
     case.slurm("JobState=RUNNING ExitCode=0:0")
     case.events(*restarted(""))
-    monkeypatch.setattr("slurmray.slurm.timeline.clock", lambda _: "2026-11-26 10:31")
+    monkeypatch.setattr("slurmray.cli.why.clock", lambda _: "2026-11-26 10:31")
     code, out, _ = main(["why", "7"], capsys)
     assert code == 0
     assert " ".join(out.split()) == (

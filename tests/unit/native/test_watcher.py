@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from slurmray.native.watcher import FORGOTTEN, Watcher
+from slurmray.native.on_slurm import FORGOTTEN, Watcher
 
 
 def states(watcher: Watcher, *jobs: str) -> list[str]:

@@ -1,7 +1,7 @@
 import pytest
 
 from slurmray.agent import inherited
-from slurmray.slurm.environment import clean_environment
+from slurmray.slurm.host import clean_environment
 
 USERS = {"PATH": "/bin", "SLURMRAY_ACCELERATOR": "none", "SLURM": "x", "PMIX": "y", "WANDB_API_KEY": "z"}
 CLUSTERS = {"SLURM_CONF": "/etc/other.conf", "SLURM_CONF_SERVER": "ctl:6817", "SLURM_JWT": "token"}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from slurmray.slurm.heat_map import count_columns, measure_heat
-from slurmray.slurm.usage import Sample
+from slurmray.slurm.usage import Sample, count_columns, measure_heat
 
 
 def test_cells_are_means_over_gpus_and_samples() -> None:

@@ -13,11 +13,11 @@ import slurmray
 from slurmray.diagnosis.exit_codes import EXIT_CODES
 from slurmray.resources import data_folder
 from slurmray.slurm.account import Account, list_allocations, make_account
-from slurmray.slurm.heat_map import NodeHeat
 from slurmray.slurm.job_status import make_status
 from slurmray.slurm.report_page import GENERATOR, hide, render_report
 from slurmray.slurm.states import Event
 from slurmray.slurm.timeline import STEPS
+from slurmray.slurm.usage import NodeHeat
 from tests.plans import plan_of
 
 T0 = 1764120000.0  # 2025-11-26 01:20:00 UTC

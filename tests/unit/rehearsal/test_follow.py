@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slurmray.errors import RehearsalError
-from slurmray.rehearsal import rehearsal_job
+from slurmray.rehearsal import session
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
@@ -40,7 +40,7 @@ def test_a_requeued_job_may_wait_for_slurms_two_minutes(
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     cluster = Pending(clock, seconds, restarts, tmp_path)
     if is_started:
-        assert rehearsal_job.follow(cluster, 7).state == "COMPLETED"
+        assert session.follow(cluster, 7).state == "COMPLETED"
     else:
         with pytest.raises(RehearsalError, match=r"has not started the job within .*BeginTime"):
-            rehearsal_job.follow(cluster, 7)
+            session.follow(cluster, 7)
