@@ -35,7 +35,7 @@ class Advice:
     bf16: bool = False  # whether the trainer uses it
     problems: list[Finding] = field(default_factory=list)  # mistakes in the job spec
     config_problems: list[Problem] = field(default_factory=list)  # mistakes in the trainer's own file
-    notes: list[str] = field(default_factory=list)  # lines for the user
+    remarks: list[str] = field(default_factory=list)  # lines for the user
 
 
 class Plan(NamedTuple):

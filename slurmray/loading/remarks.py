@@ -68,7 +68,7 @@ def _slurm_variables(spec: JobSpec, run: str) -> Iterator[str]:
 
 
 def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
-    """Return one line for each remark, and the preset's notes."""
+    """Return one line for each remark, and the preset's remarks."""
     spec = plan.spec
     lines = [
         f"env.{name}: its value is in the script. Leave it out (`{name}: null`, --env {name}), and it is "
@@ -102,4 +102,4 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
             lines.append(f"run: `{command[1]}`: {remark}")
     if spec.preset and (other := other_preset(text, spec.preset.name)):
         lines.append(f"preset: `run` is a command of {other}, not of {spec.preset.name}: set preset: {other}")
-    return lines + plan.advice.notes
+    return lines + plan.advice.remarks

@@ -30,12 +30,12 @@ def make_plan(spec: JobSpec, *, is_submitted_here: bool = True) -> Plan:
     problems = _missing_files(build.model_dump(), is_submitted_here) if build else []
     try:
         advice = _advise(spec)
-        fewer_nodes, notes = _plan_fewer_nodes(spec)
+        fewer_nodes, remarks = _plan_fewer_nodes(spec)
     except SpecError as error:
         raise SpecError(problems + error.problems) from None
     if problems:
         raise SpecError(problems)
-    return Plan(spec, replace(advice, notes=advice.notes + notes), fewer_nodes)
+    return Plan(spec, replace(advice, remarks=advice.remarks + remarks), fewer_nodes)
 
 
 def _advise(spec: JobSpec) -> Advice:
@@ -50,7 +50,7 @@ def _advise(spec: JobSpec) -> Advice:
 def _plan_fewer_nodes(spec: JobSpec) -> tuple[dict[int, Plan], list[str]]:
     """Return the plans for fewer nodes than slurm.nodes, down to restart.min_nodes, by their number.
 
-    Also a note about numbers that do not fit. SpecError if none fits.
+    Also a remark about numbers that do not fit. SpecError if none fits.
     """
     smallest = spec.restart.min_nodes
     if smallest is None:

@@ -93,7 +93,7 @@ def _read_config(name: str) -> Source:
 
 def _make_advice(context: PresetContext) -> Advice:
     """Return the advice from a context that the trainer's module has filled in."""
-    run, notes = context.spec.run, list(context.notes)
+    run, remarks = context.spec.run, list(context.remarks)
     for name, fact in context.node_env.items():
         if name in context.spec.env and fact != "interface":
             text = f"{name}: slurmray sets it on each node for {context.preset.name}: leave it out"
@@ -105,10 +105,10 @@ def _make_advice(context: PresetContext) -> Advice:
         kind = "a text for bash" if isinstance(run, str) else "a script"
         if context.shell_arguments:
             arguments = " ".join(context.shell_arguments)
-            notes.append(f"run is {kind}, so nothing is added to it: pass {arguments}")
+            remarks.append(f"run is {kind}, so nothing is added to it: pass {arguments}")
         if resume:
             arguments = " ".join(resume)
-            notes.append(f"run is {kind}: after a restart, if SLURMRAY_ATTEMPT is not 0, pass {arguments}")
+            remarks.append(f"run is {kind}: after a restart, if SLURMRAY_ATTEMPT is not 0, pass {arguments}")
     return Advice(
         run,
         {name: value for name, value in context.env.items() if name not in context.spec.env},
@@ -117,7 +117,7 @@ def _make_advice(context: PresetContext) -> Advice:
         uses_bf16(context.command.argv, context.config.data if context.config else None),
         [finding for finding in context.problems if not finding.in_config],
         _config_problems(context.config, context.problems) if context.config else [],
-        notes,
+        remarks,
     )
 
 

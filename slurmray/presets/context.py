@@ -38,7 +38,7 @@ class PresetContext:
     node_env: dict[str, Fact] = field(default_factory=dict)
     resume: list[str] = field(default_factory=list)
     problems: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def nodes(self) -> int:
@@ -66,10 +66,10 @@ class PresetContext:
         if spec.ray_nodes < spec.slurm.node_count:
             without.append(f"{counted(spec.slurm.node_count - spec.ray_nodes, 'node')} of services")
         nodes, other = counted(self.nodes, "node"), without and f" without {' and '.join(without)}"
-        return f"the job has {nodes} x {self.gpus} = {self.total}{other or ''}{self.services_note}"
+        return f"the job has {nodes} x {self.gpus} = {self.total}{other or ''}{self.services_text}"
 
     @property
-    def services_note(self) -> str:
+    def services_text(self) -> str:
         """For example ` (services use 2 of 8 on each node: retriever 2)`; empty if they use none."""
         services, used = self.spec.gpus_of_services, self.spec.gpus - self.gpus
         return f" (services use {used} of {self.spec.gpus} on each node: {services})" if services else ""
@@ -120,7 +120,7 @@ class PresetContext:
         return self.parse_count(option, name, option.value) if option else default
 
     def check_total(self, parts: str, used: int, option: ParsedOption | None, fix: str) -> None:
-        """Check that the job has the GPUs that are used, and add a note about others. parts: what uses them.
+        """Check that the job has the GPUs that are used; others get a remark. parts: what uses them.
 
         option, fix: for the problem.
         """
@@ -128,7 +128,7 @@ class PresetContext:
         if used > self.total:
             self.add_problem(option, f"{text}: {fix}, or {self.nodes_fix_for(used)}")
         elif used < self.total:
-            self.notes.append(f"{text}: {self.total - used} idle")
+            self.remarks.append(f"{text}: {self.total - used} idle")
 
     def add_argument(self, name: str, value: int, variable: str, separator: str = "=") -> None:
         """Append an argument to the trainer's command. variable: the job's variable with the same value."""
@@ -154,15 +154,15 @@ class PresetContext:
         return False
 
     def note_idle(self, parts: list[str], used: set[int]) -> None:
-        """Add a note about GPUs of the job that nothing uses."""
+        """Add a remark about GPUs of the job that nothing uses."""
         if idle := set(range(self.total)) - used:
             text = f"{counted(len(idle), 'GPU')} idle, {spans(idle)}"
-            self.notes.append(f"{', '.join(parts)}, {self.allocation}: {text}")
+            self.remarks.append(f"{', '.join(parts)}, {self.allocation}: {text}")
 
     def note_unplaced(self, key: str) -> None:
-        """Add a note that the trainer's own file has no placement; another file may have it."""
+        """Add a remark that the trainer's own file has no placement; another file may have it."""
         fix = "copy it there from the file that `defaults` names"
-        self.notes.append(f"the placement is not checked: {self.preset.config} has no {key}: {fix}")
+        self.remarks.append(f"the placement is not checked: {self.preset.config} has no {key}: {fix}")
 
     def add_problem(self, at: ParsedOption | Path | None, text: str) -> None:
         """Add a problem. at: the wrong option; None: a missing one; or a path in the trainer's own file."""

@@ -165,7 +165,7 @@ def _read_engines(context: PresetContext, flags: _Flags) -> _Size | None:
         return None
     if context.gpus % size:
         text = (
-            f"engines of {size} do not divide the {context.gpus} GPUs of a node{context.services_note}: "
+            f"engines of {size} do not divide the {context.gpus} GPUs of a node{context.services_text}: "
             f"choose a divisor of {context.gpus}"
         )
         context.add_problem(flags.option("engine"), f"{flags.name('engine')} {size}: {text}")

@@ -66,7 +66,7 @@ def advise(context: PresetContext) -> None:
         if context.command.override("runner.resume_dir") is None:
             context.resume.append("runner.resume_dir=auto")
     elif context.spec.may_resume and context.command.override("runner.resume_dir") is None:
-        context.notes.append(
+        context.remarks.append(
             "after a restart RLinf starts from the beginning: set runner.resume_dir to a checkpoint's folder"
         )
 
@@ -102,7 +102,7 @@ def _check_equal(context: PresetContext, key: str, setting: _Setting, expected: 
 
 def _check_placement(context: PresetContext) -> None:
     if context.config is None and not context.command.overrides_below(_PLACEMENT):
-        context.notes.append("the placement is not checked: set preset.config to RLinf's YAML file")
+        context.remarks.append("the placement is not checked: set preset.config to RLinf's YAML file")
         return
     entries = _read_entries(context)
     if not entries and context.config and not context.command.override(_PLACEMENT):
@@ -184,10 +184,10 @@ def _find_across_nodes(span: Span, size: int, gpus: int) -> str | None:
 
 
 def _check_reward(context: PresetContext, entries: list[_Placement]) -> None:
-    """Add a note if a pipeline for language models has no reward: RLinf's own guide has such placements."""
+    """Add a remark if a pipeline for language models has no reward: RLinf's own guide has such placements."""
     if not any("reward" in entry.names for entry in entries):
         text = f"{_PLACEMENT} names no reward, so RLinf ends with 'Reward GPUs must be specified'"
-        context.notes.append(f"{text}: place it, e.g. `actor,rollout,reward: all`; it may share GPUs")
+        context.remarks.append(f"{text}: place it, e.g. `actor,rollout,reward: all`; it may share GPUs")
 
 
 def _check_language_model(context: PresetContext, by_name: dict[str, _Placement]) -> None:

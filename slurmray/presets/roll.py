@@ -65,11 +65,11 @@ def advise(context: PresetContext) -> None:
     if not context.command.argv:
         return
     if context.config is None:
-        context.notes.append("the placement is not checked: set preset.config to ROLL's YAML file")
+        context.remarks.append("the placement is not checked: set preset.config to ROLL's YAML file")
     else:
         _check_config(context)
     if context.spec.may_resume and context.lookup(("resume_from_checkpoint",)) in (None, "false", "False"):
-        context.notes.append(
+        context.remarks.append(
             "after a restart ROLL starts from the beginning: set resume_from_checkpoint: true in its file"
         )
 

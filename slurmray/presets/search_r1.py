@@ -28,6 +28,6 @@ def advise(context: PresetContext) -> None:
     is_everywhere = any(service.where in places or spec.ray_nodes == 1 for service in spec.services)
     if context.command.argv and not is_everywhere and address and _LOOPBACK.search(address):
         # Ray chooses the node on which the loop with the searches runs.
-        context.notes.append(
+        context.remarks.append(
             f"retriever.url is {address}: a retrieval server must run on each node, as one of `services`"
         )

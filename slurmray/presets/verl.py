@@ -98,7 +98,7 @@ def check_engine(context: PresetContext, pool: _Pool | None = None) -> None:
     nodes, gpus = (pool.nodes, pool.gpus) if pool else (context.nodes, context.gpus)
     if not nodes or not gpus:
         return
-    note = "" if pool else context.services_note
+    note = "" if pool else context.services_text
     if nodes * gpus % size:
         total = f"{counted(nodes, 'node')} x {gpus} = {nodes * gpus} GPUs{note}"
         context.add_problem(
@@ -156,7 +156,7 @@ def _check_pool_sizes(context: PresetContext, parts: list[tuple[str, int, int]])
         option = context.command.override(empty[0])
         context.add_problem(option, f"{text}: a pool without GPUs: set {empty[0]} to 1 or more")
     elif too_wide:
-        cause = f"a node of the job has {context.gpus} GPUs{context.services_note}"
+        cause = f"a node of the job has {context.gpus} GPUs{context.services_text}"
         fix = f"set {too_wide[0]} to {context.gpus} or less"
         context.add_problem(context.command.override(too_wide[0]), f"{text}: {cause}: {fix}")
     else:

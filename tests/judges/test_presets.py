@@ -29,8 +29,8 @@ def is_refused(advice: Advice) -> bool:
 
 
 def idle_gpus(advice: Advice) -> int:
-    """The number of idle GPUs in the preset's notes."""
-    match = re.search(r"([0-9]+) (GPUs? )?(stay )?idle", " ".join(advice.notes))
+    """The number of idle GPUs in the preset's remarks."""
+    match = re.search(r"([0-9]+) (GPUs? )?(stay )?idle", " ".join(advice.remarks))
     return int(match[1]) if match else 0
 
 
@@ -200,7 +200,7 @@ def test_where_rlinf_and_the_preset_differ(
     assert (theirs or "") in (verdict["error"] or "")
     assert bool(verdict["error"]) == bool(theirs)
     assert (is_refused(advice), idle_gpus(advice)) == (ours, unused)
-    assert ("names no reward" in " ".join(advice.notes)) == ("Reward GPUs" in (theirs or ""))
+    assert ("names no reward" in " ".join(advice.remarks)) == ("Reward GPUs" in (theirs or ""))
 
 
 # -- OpenRLHF --------------------------------------------------------------------------------------

@@ -75,9 +75,9 @@ def render_task(plan: Plan) -> str:
 
 
 def remarks(plan: Plan) -> list[str]:
-    """Return the preset's notes, and one line for each difference from the same job on Slurm."""
+    """Return the preset's remarks, and one line for each difference from the same job on Slurm."""
     spec, advice = plan.spec, plan.advice
-    lines = list(advice.notes)
+    lines = list(advice.remarks)
     unused = [path for path in _list_changed(spec) if _find_section(path) in LEFT_OUT]
     others = (name for name in syntax.gres_elements(spec.slurm.gres or "none") if not syntax.is_gpu(name))
     unused += [f"{name} of slurm.gres" for name in others if name not in ("", "none")]

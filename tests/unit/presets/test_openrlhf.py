@@ -85,7 +85,7 @@ def test_user_s_values_for_the_actor_are_kept() -> None:
     own = f"{GRPO} --colocate_all_models --actor_num_nodes 1 --actor_num_gpus_per_node 8"
     advice = advise(job(own))
     assert (advice.run, advice.problems) == ([*MAIN, *own.split()], [])
-    assert advice.notes == ["actor 1 x 8 (8) = 8 GPUs, the job has 2 nodes x 8 = 16: 8 idle"]
+    assert advice.remarks == ["actor 1 x 8 (8) = 8 GPUs, the job has 2 nodes x 8 = 16: 8 idle"]
 
 
 def test_missing_values_for_the_actor_are_filled_in() -> None:
@@ -102,7 +102,7 @@ def test_hostile_arguments_are_unchanged() -> None:
 
 def test_a_text_for_bash_gets_a_note_with_the_arguments() -> None:
     text = "python3 -m openrlhf.cli.train_ppo_ray --colocate_all_models " + GRPO
-    assert advise(job("", run=text)).notes == [
+    assert advise(job("", run=text)).remarks == [
         "run is a text for bash, so nothing is added to it: pass --actor_num_nodes $NNODES --actor_num_gpus_per_node"
         " $GPUS_PER_NODE --ref_num_nodes $NNODES --ref_num_gpus_per_node $GPUS_PER_NODE"
     ]
@@ -148,7 +148,7 @@ def test_resuming(form: Any) -> None:
 )
 def test_right_placements(flags: str, form: Any) -> None:
     advice = advise(job(form(flags)))
-    assert (advice.problems, advice.notes) == ([], [])
+    assert (advice.problems, advice.remarks) == ([], [])
 
 
 JOB = "the job has 2 nodes x 8 = 16"

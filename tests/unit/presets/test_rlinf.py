@@ -51,7 +51,7 @@ def test_what_is_filled_in() -> None:
     advice = advise(job(WITH_REWARD, "actor.model.path=${oc.env:M}", "+x=['a','b']", head="  num_nodes: 1\n"))
     assert advice.run == [*PYTHON, "actor.model.path=${oc.env:M}", "+x=['a','b']", "cluster.num_nodes=4"]
     assert (advice.env, advice.node_env) == ({}, NODE_ENV)
-    assert (advice.problems, advice.config_problems, advice.notes, advice.resume) == ([], [], [], [])
+    assert (advice.problems, advice.config_problems, advice.remarks, advice.resume) == ([], [], [], [])
 
 
 def test_a_head_node_that_offers_no_gpus() -> None:
@@ -73,7 +73,7 @@ def test_the_user_s_own_rank_is_refused() -> None:
 def test_a_file_that_takes_its_placement_from_another() -> None:
     Path("other.yaml").write_text("defaults: [base]\n")
     spec = job(GUIDE, preset={"name": "rlinf", "config": "other.yaml"})
-    assert [note for note in advise(spec).notes if "placement" in note] == [
+    assert [note for note in advise(spec).remarks if "placement" in note] == [
         "the placement is not checked: other.yaml has no cluster.component_placement: "
         "copy it there from the file that `defaults` names"
     ]
@@ -81,14 +81,14 @@ def test_a_file_that_takes_its_placement_from_another() -> None:
 
 def test_a_script_gets_a_note_with_the_arguments() -> None:
     advice = advise(job(WITH_REWARD, run=SCRIPT))
-    assert (advice.run, advice.notes, mistakes(job(WITH_REWARD, run=SCRIPT))) == (SCRIPT, [SCRIPT_NOTE], [])
-    assert advise(job(WITH_REWARD, run=SCRIPT, head="  num_nodes: 4\n")).notes == []
+    assert (advice.run, advice.remarks, mistakes(job(WITH_REWARD, run=SCRIPT))) == (SCRIPT, [SCRIPT_NOTE], [])
+    assert advise(job(WITH_REWARD, run=SCRIPT, head="  num_nodes: 4\n")).remarks == []
 
 
 def test_without_its_file_the_placement_is_not_known() -> None:
     advice = advise(job(GUIDE, preset="rlinf"))
     assert (advice.run, advice.node_env) == ([*PYTHON, "cluster.num_nodes=4"], NODE_ENV)
-    assert advice.notes == ["the placement is not checked: set preset.config to RLinf's YAML file"]
+    assert advice.remarks == ["the placement is not checked: set preset.config to RLinf's YAML file"]
 
 
 def test_the_built_in_check_gets_the_variables() -> None:
@@ -111,7 +111,7 @@ def test_resuming(run: list[str], version: str | None, expected: list[str]) -> N
     advice = advise(job(WITH_REWARD, run=run, preset=preset, requeue={"max": 1}))
     assert advice.resume == expected
     note = "after a restart RLinf starts from the beginning: set runner.resume_dir to a checkpoint's folder"
-    assert advice.notes == ([] if expected or len(run) > 4 else [note])
+    assert advice.remarks == ([] if expected or len(run) > 4 else [note])
 
 
 # -- placements ------------------------------------------------------------------------------------
@@ -225,13 +225,13 @@ def test_engines_of_the_rollout(placement: str, sizes: list[Any], expected: str 
 def test_a_language_model_without_a_reward_is_worth_a_note(
     placement: str, overrides: list[str], noted: bool
 ) -> None:
-    assert advise(job(placement, *overrides)).notes == ([NO_REWARD] if noted else [])
+    assert advise(job(placement, *overrides)).remarks == ([NO_REWARD] if noted else [])
 
 
 def test_idle_gpus_are_worth_a_note() -> None:
     advice = advise(job("rollout: 0-15\n    inference: 16-19\n    actor,reward: 24-30"))
     assert advice.config_problems == []
-    assert advice.notes == [
+    assert advice.remarks == [
         "rollout 0-15 (16), inference 16-19 (4), actor,reward 24-30 (7), the job has 4 nodes x 8 = 32: 5 GPUs idle, 20-23, 31"
     ]
 

@@ -44,7 +44,7 @@ def mistakes(spec: JobSpec) -> list[str]:
 def test_ranks_are_set_and_arguments_are_unchanged() -> None:
     advice = advise(job(ALL_GPUS))
     assert (advice.run, advice.env, advice.node_env) == (RUN, {}, NODE_ENV)
-    assert (advice.problems, advice.config_problems, advice.notes, advice.resume) == ([], [], [], [])
+    assert (advice.problems, advice.config_problems, advice.remarks, advice.resume) == ([], [], [], [])
 
 
 def test_the_user_s_own_ranks_are_refused() -> None:
@@ -60,7 +60,7 @@ def test_a_separate_ray_in_a_text_for_bash() -> None:
 
 
 def test_a_file_that_takes_its_placement_from_another() -> None:
-    assert advise(job("defaults: [base]\n")).notes == [
+    assert advise(job("defaults: [base]\n")).remarks == [
         "the placement is not checked: roll.yaml has no device_mapping: "
         "copy it there from the file that `defaults` names"
     ]
@@ -69,12 +69,12 @@ def test_a_file_that_takes_its_placement_from_another() -> None:
 def test_a_script_needs_no_note() -> None:
     run = ["bash", "examples/agentic_demo/run_agentic_pipeline_frozen_lake_multi_nodes_demo.sh"]
     advice = advise(job(ALL_GPUS, run=run))
-    assert (advice.run, advice.notes) == (run, [])
+    assert (advice.run, advice.remarks) == (run, [])
 
 
 def test_without_its_file_the_placement_is_not_known() -> None:
     advice = advise(job(ALL_GPUS, preset="roll"))
-    assert advice.notes == ["the placement is not checked: set preset.config to ROLL's YAML file"]
+    assert advice.remarks == ["the placement is not checked: set preset.config to ROLL's YAML file"]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_without_its_file_the_placement_is_not_known() -> None:
 def test_resuming_is_set_in_the_yaml_file(text: str, is_noted: bool) -> None:
     advice = advise(job(text + ALL_GPUS, requeue={"max": 1}))
     note = "after a restart ROLL starts from the beginning: set resume_from_checkpoint: true in its file"
-    assert (advice.notes, advice.resume) == ([note] if is_noted else [], [])
+    assert (advice.remarks, advice.resume) == ([note] if is_noted else [], [])
 
 
 def test_roll_must_join_the_job_s_ray() -> None:
@@ -186,7 +186,7 @@ def test_num_gpus_per_node_is_not_read_since_0_2() -> None:
 
 def test_idle_gpus_are_worth_a_note() -> None:
     advice = advise(job(workers(actor_train="list(range(0,8))", reward='"[12]"')))
-    assert advice.notes == [
+    assert advice.remarks == [
         "actor_train 0-7 (8), reward 12 (1), the job has 2 nodes x 8 = 16: 7 GPUs idle, 8-11, 13-15"
     ]
 

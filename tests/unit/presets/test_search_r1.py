@@ -46,7 +46,7 @@ def test_the_guide() -> None:
     advice = advise(job(*own, f"{TP}=1", preset={"name": "search-r1", "version": "1"}))
     assert advice.run == [*MAIN, *own, f"{TP}=1", *FILLED_IN]
     assert (advice.env, advice.node_env, advice.resume, advice.problems) == (ENV, {}, [], [])
-    assert advice.notes == [
+    assert advice.remarks == [
         LOCAL.replace("http://127.0.0.1:8000/retrieve", '"http://127.0.0.1:8000/retrieve"')
     ]
 
@@ -71,15 +71,15 @@ def test_search_r1_cannot_resume() -> None:
     ],
 )  # fmt: skip
 def test_a_retriever_on_the_loopback_must_be_on_every_node(override: str, expected: list[str]) -> None:
-    assert advise(job(override)).notes == expected
+    assert advise(job(override)).remarks == expected
     workers = {"name": "retriever", "run": "bash retrieval_launch.sh", "where": "workers"}
-    assert advise(job(override, services=[workers])).notes == expected, "tasks run on the head node, too"
-    assert advise(job(override, services=[workers], ray={"head": {"cpus": 0, "gpus": 0}})).notes == []
-    for where, notes in (("all", []), ("head", expected)):
+    assert advise(job(override, services=[workers])).remarks == expected, "tasks run on the head node, too"
+    assert advise(job(override, services=[workers], ray={"head": {"cpus": 0, "gpus": 0}})).remarks == []
+    for where, remarks in (("all", []), ("head", expected)):
         service = {"name": "retriever", "run": "bash retrieval_launch.sh", "where": where}
-        assert advise(job(override, services=[service])).notes == notes
+        assert advise(job(override, services=[service])).remarks == remarks
         one = {"nodes": 1, "gpus_per_node": 8}
-        assert advise(job(override, services=[service], slurm=one)).notes == []
+        assert advise(job(override, services=[service], slurm=one)).remarks == []
 
 
 @pytest.mark.parametrize(

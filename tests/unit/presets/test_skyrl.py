@@ -28,7 +28,7 @@ def job(*overrides: str, **fields: Any) -> JobSpec:
 def test_nodes_and_gpus_are_filled_in() -> None:
     advice = advise(job(*FOUR))
     assert advice.run == [*MAIN, *FOUR, *FILLED_IN]
-    assert (advice.env, advice.problems, advice.notes) == ({}, [], [])
+    assert (advice.env, advice.problems, advice.remarks) == ({}, [], [])
 
 
 def test_hydra_ignores_case() -> None:

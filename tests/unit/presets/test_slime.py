@@ -22,7 +22,7 @@ def job(*flags: str, gpus: int = 8, **fields: Any) -> JobSpec:
 def test_training_and_rollouts_share_all_gpus() -> None:
     advice = advise(job("--colocate", "--rollout-num-gpus-per-engine", "8"))
     assert advice.run == [*MAIN, "--colocate", "--rollout-num-gpus-per-engine", "8", *FILLED_IN]
-    assert (advice.problems, advice.notes) == ([], [])
+    assert (advice.problems, advice.remarks) == ([], [])
 
 
 def test_flags_in_a_text_that_is_not_parsed() -> None:
@@ -42,7 +42,7 @@ def test_nodes_with_another_number_of_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "notes"),
+    ("flags", "remarks"),
     [
         (["--actor-num-nodes=1", "--rollout-num-gpus=8"], []),
         (["--rollout-num-gpus", "8", "--rollout-num-gpus-per-engine", "2"], []),  # 8 are slime's default
@@ -56,9 +56,9 @@ def test_nodes_with_another_number_of_gpus() -> None:
         (["--rollout-external", "--actor-num-nodes", "9"], []),
     ],
 )
-def test_accepted(flags: list[str], notes: list[str]) -> None:
+def test_accepted(flags: list[str], remarks: list[str]) -> None:
     advice = advise(job(*flags))
-    assert (advice.problems, advice.notes) == ([], notes)
+    assert (advice.problems, advice.remarks) == ([], remarks)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_text_or_a_script_is_unchanged(run: list[str] | str) -> None:
     advice = advise(job(run=run, requeue={"max": 1}))
     assert (advice.run, advice.resume, advice.problems) == (run, [], [])
     what = "a text for bash" if isinstance(run, str) else "a script"
-    assert advice.notes == [
+    assert advice.remarks == [
         f"run is {what}, so nothing is added to it: pass trainer.nnodes=$NNODES trainer.n_gpus_per_node=$GPUS_PER_NODE",
         f"run is {what}: after a restart, if SLURMRAY_ATTEMPT is not 0, pass trainer.resume_mode=auto",
     ]
@@ -225,13 +225,13 @@ REWARD_ON, DISTILLATION_ON = f"{REWARD}.enable_resource_pool=True", f"{DISTILLAT
 def test_default_size_of_a_pool(overrides: list[str], expected: str | None) -> None:
     own = ["trainer.nnodes=1", "trainer.n_gpus_per_node=4"]
     advice = advise(job(*own, *overrides, slurm={"nodes": 2, "gpus_per_node": 4}))
-    assert (texts(advice), advice.notes) == ([expected] if expected else [], [])
+    assert (texts(advice), advice.remarks) == ([expected] if expected else [], [])
 
 
 def test_the_rollouts_pool_has_as_many_gpus_of_a_node_as_the_trainer() -> None:
     own = ["trainer.nnodes=1", "trainer.n_gpus_per_node=4", f"{ROLLOUT}.nnodes=1"]
     advice = advise(job(*own, slurm={"nodes": 1, "gpus_per_node": 8}))
-    assert (texts(advice), advice.notes) == ([], [])
+    assert (texts(advice), advice.remarks) == ([], [])
 
 
 def test_an_engine_across_nodes() -> None:
@@ -260,12 +260,12 @@ def test_an_engine_across_nodes() -> None:
 )  # fmt: skip
 def test_right_placements(overrides: list[str]) -> None:
     advice = advise(job(*overrides))
-    assert (advice.problems, advice.notes) == ([], [])
+    assert (advice.problems, advice.remarks) == ([], [])
 
 
 def test_an_idle_pool_is_worth_a_note() -> None:
     advice = advise(job(f"{ROLLOUT}.nnodes=1", "trainer.nnodes=1", "trainer.n_gpus_per_node=4"))
-    assert advice.notes == [
+    assert advice.remarks == [
         "trainer 1 x 4 + actor_rollout_ref.rollout 1 x 4 = 8 GPUs, the job has 2 nodes x 8 = 16: 8 idle"
     ]
 

@@ -329,8 +329,8 @@ def test_settings_of_a_start_on_fewer_nodes(preset: str, run: list[str], fields:
 def test_numbers_of_nodes_to_which_the_placement_does_not_fit() -> None:
     plan = fewer_nodes("verl", [*VERL, TP])
     assert list(plan.fewer_nodes) == [2]
-    (note,) = plan.advice.notes
-    assert note.startswith(
+    (remark,) = plan.advice.remarks
+    assert remark.startswith(
         "restart.min_nodes: no start on 3; on 3 nodes: rollout.tensor_model_parallel_size=16: "
     )
     with pytest.raises(SpecError) as error:
@@ -350,8 +350,8 @@ def test_numbers_of_nodes_to_which_the_placement_does_not_fit() -> None:
 def test_services_that_leave_no_node_for_ray() -> None:
     plan = fewer_nodes("", ["x"], services=[{"name": "a", "run": "x", "where": 2}])
     assert list(plan.fewer_nodes) == [3]
-    (note,) = plan.advice.notes
-    assert "on 2 nodes: services: a: where: 2 of 2 nodes leaves none for Ray" in note
+    (remark,) = plan.advice.remarks
+    assert "on 2 nodes: services: a: where: 2 of 2 nodes leaves none for Ray" in remark
 
 
 def test_settings_of_a_script() -> None:
