@@ -33,8 +33,8 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
       slurmray verify generated.sh
       slurmray verify --print-hash          compare with the hashes that an administrator reviewed
     """
-    from slurmray.agent.parts import CORE, PARTS
     from slurmray.rendering import verification
+    from slurmray.rendering.part_files import CORE, PARTS
     from slurmray.rendering.script import MAX_BYTES, part_sha256, story_sha256
 
     if print_hash:

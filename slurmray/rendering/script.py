@@ -18,7 +18,7 @@ from slurmray.agent import parts, script_parts
 from slurmray.agent.loader import SECTION
 from slurmray.errors import UsageError
 from slurmray.plan import Plan
-from slurmray.rendering import site_template
+from slurmray.rendering import part_files, site_template
 from slurmray.rendering.directives import make_directives
 from slurmray.rendering.job_settings import make_settings
 from slurmray.rendering.output import HEADER, sha256
@@ -132,13 +132,13 @@ def agent_files() -> dict[str, str]:
 def agent_text(names: Collection[str]) -> str:
     """Return the text of the agent's core, with these parts."""
     files = agent_files().items()
-    return "".join(text for file, text in files if parts.part_of(file) in (parts.CORE, *names))
+    return "".join(text for file, text in files if part_files.part_of(file) in (part_files.CORE, *names))
 
 
 @functools.cache
 def part_sha256(name: str) -> str:
     """Return the hash of a part of the installed version's agent."""
-    return sha256("".join(text for file, text in agent_files().items() if parts.part_of(file) == name))
+    return sha256("".join(text for file, text in agent_files().items() if part_files.part_of(file) == name))
 
 
 @functools.cache
@@ -158,7 +158,7 @@ def _make_values(
         "runtimes": _find_templates(runtimes),
         "version": __version__,
         "story_sha256": story_sha256(tuple(runtimes)),
-        "parts": [f"{name}: {part_sha256(name)}" for name in (parts.CORE, *names)],
+        "parts": [f"{name}: {part_sha256(name)}" for name in (part_files.CORE, *names)],
         "agent": agent_text(names).removesuffix("\n"),
         "site": site,
     }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from slurmray._version import __version__
 from slurmray.agent import parts, script_parts
-from slurmray.rendering import script
+from slurmray.rendering import part_files, script
 from slurmray.rendering.directives import ONE_TASK, make_section_lines
 from slurmray.rendering.output import HEADER, SEAL, is_sealed, seal
 from slurmray.rendering.pretty_json import format_json
@@ -102,7 +102,7 @@ def _verify(text: str, header: int) -> str:
         raise _EditedError(
             "edited: settings, directives or site's commands; the seal is that of another text"
         )
-    carried = ", ".join([parts.CORE, *names])
+    carried = ", ".join([part_files.CORE, *names])
     notes = [f"as rendered: story and agent are those of slurmray {__version__}, with {carried}"]
     if commands := _find_commands(settings):
         notes.append(f"its settings have commands of this job: {', '.join(commands)}")

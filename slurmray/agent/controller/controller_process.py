@@ -1,6 +1,7 @@
 """The controller's process in the batch script, on the head node: from the allocation to the exit code."""
 
 import os
+import re
 import signal
 import subprocess
 
@@ -11,7 +12,6 @@ from .. import (
     inherited,
     job_errors,
     job_log,
-    loader,
     loop,
     parts,
     script_parts,
@@ -100,10 +100,10 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
 
 def _require_parts(text: str, settings: "Settings") -> None:
     """Raise a JobError where the script, whose settings somebody has edited, lacks parts of the agent."""
-    files = loader.split_sections(script_parts.read_agent(text))
+    carried = re.findall("^# slurmray-agent ([a-z_]+): ", text, re.MULTILINE)
     counts = [0, *map(int, settings.get("fewer_nodes", {}))]
     starts = [script_parts.read_start_settings(text, count) for count in counts]
-    missing = sorted({name for start in starts for name in parts.missing_parts(start, files)})
+    missing = sorted({name for start in starts for name in parts.needed_parts(start)} - {*carried})
     if missing:
         message = (
             "the settings were edited, and need what this script does not have (%s): render it again: %s"

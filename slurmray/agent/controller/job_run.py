@@ -10,8 +10,8 @@ import sys
 from .. import background_io, command_runner, heartbeat, job_log, loader, parts, paths, script_parts, signals
 from ..wire import codec
 from . import run_directory, step_environment
-from .actions import SLURMCTLD, Actions
 from .decisions import Controller
+from .losses import SLURMCTLD
 from .outcome import outcome_of
 from .step import start_steps
 
@@ -45,8 +45,8 @@ PING_TIMEOUT = 2.0  # seconds for slurmctld
 NO_BINDING = b"srun: cluster configuration lacks support for cpu binding\n"
 
 
-class JobRun(Actions):
-    """The steps of a job, and the side effects of the controller that decides about them.
+class JobRun:
+    """The steps of a job, and the side effects (Actions) of the controller that decides about them.
 
     text: the script. components: of the job. files: for writes to the run directory.
     """

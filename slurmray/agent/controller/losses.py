@@ -2,7 +2,6 @@
 
 from .. import heartbeat
 from . import srun_errors
-from .actions import SLURMCTLD
 from .failure import Failure
 from .protocol import WAITING
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from .state import JobState
 
 STEP_SIGNAL_DELAY = 3.0  # seconds by which Slurm may signal steps before the batch script
+SLURMCTLD = "slurmctld"  # among the hosts that answer
 ASK_INTERVAL = 1.0  # seconds between two questions to hosts without heartbeats
 
 

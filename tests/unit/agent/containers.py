@@ -16,7 +16,7 @@ from typing import Any
 from slurmray.agent import loader
 from slurmray.agent.node.agent_interface import NodeApi
 from slurmray.agent.node.service_logs import ServiceLogs
-from slurmray.agent.parts import PARTS
+from slurmray.rendering.part_files import PARTS
 from slurmray.rendering.script import agent_text
 
 from .peer import Peer
@@ -178,6 +178,7 @@ SETTINGS: dict[str, Any] = {
     "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
     "requeue": {"max": 0, "exit_code": 0},
     "stop": {"lead": 0, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
+    "notify": None,
     "timeouts": {"ready": 30, "heartbeat": 25},
     "watch": {"interval": 0, "stall": 0, "action": "report", "progress": ""},
     "container": {

@@ -17,7 +17,7 @@ import pytest
 from slurmray.agent import loader
 from slurmray.agent import script_parts as parts
 from slurmray.agent.controller.step import CONTROLLER_ONLY
-from slurmray.agent.parts import PARTS
+from slurmray.rendering.part_files import PARTS
 from slurmray.rendering.pretty_json import format_json
 from slurmray.rendering.script import agent_text, assemble
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slurmray import agent
 from slurmray.agent import parts
-from slurmray.agent.parts import CORE, PARTS, part_of
+from slurmray.rendering.part_files import CORE, PARTS, part_of
 from slurmray.rendering.script import agent_files, render_script
 from tests.plans import plan_of
 from tests.unit.rendering.cases import every_case, load_case
@@ -54,7 +54,7 @@ def missing(settings: Any) -> set[tuple[str, str]]:
 
 
 def test_each_file_is_in_one_part() -> None:
-    files = [file for _, names in PARTS.values() for file in names]
+    files = [file for names in PARTS.values() for file in names]
     assert len(files) == len(set(files))
     assert set(files) <= agent_files().keys()
 

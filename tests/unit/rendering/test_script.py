@@ -11,6 +11,7 @@ from slurmray import agent
 from slurmray.agent import loader, parts
 from slurmray.agent.script_parts import read_agent, read_settings, read_story
 from slurmray.errors import UsageError
+from slurmray.rendering import part_files
 from slurmray.rendering import script as rendered
 from slurmray.rendering.output import seal, sha256
 from slurmray.rendering.script import (
@@ -154,7 +155,7 @@ def test_the_header_names_the_hashes() -> None:
 
 
 def test_the_agent_is_the_package() -> None:
-    files = loader.split_sections(agent_text(parts.PARTS).removesuffix("\n"))
+    files = loader.split_sections(agent_text(part_files.PARTS).removesuffix("\n"))
     names = {str(file.relative_to(AGENT)) for file in AGENT.rglob("*.py")}
     assert set(files) == names
     assert next(iter(files)) == "loader.py"

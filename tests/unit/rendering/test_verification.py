@@ -11,12 +11,12 @@ import pytest
 from slurmray import __version__
 from slurmray.agent import script_parts as parts
 from slurmray.agent.loader import SECTION
-from slurmray.agent.parts import PARTS
 from slurmray.cli import main
 from slurmray.cli.rendered import render_job
 from slurmray.loading.validate import make_plan
 from slurmray.rendering import script as rendering
 from slurmray.rendering.output import SEAL, seal, sha256
+from slurmray.rendering.part_files import PARTS
 from slurmray.rendering.script import part_sha256, render_script, story_sha256
 from slurmray.rendering.verification import STORIES, Verdict, verify
 from slurmray.spec.job_spec import JobSpec

@@ -11,7 +11,7 @@ import pytest
 
 from slurmray.agent import job_errors
 from slurmray.agent.container import cuda, node_context
-from slurmray.agent.parts import PARTS
+from slurmray.rendering.part_files import PARTS
 from slurmray.rendering.script import agent_text
 from tests.unit.agent import containers
 from tests.unit.agent.containers import Cluster, cluster, settings

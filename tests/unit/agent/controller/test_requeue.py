@@ -127,7 +127,7 @@ def requeue(cluster: Cluster, allocated: int, bad: list[str], before: str = "(nu
     ],
 )
 def test_requests_to_slurm(groups: int, before: str, excluded: str, requests: list[list[str]]) -> None:
-    cluster = Cluster(nodes=2, groups=[{}] * groups)
+    cluster = Cluster(nodes=2, groups=[{"spares": 0, "gpus_per_node": 0}] * groups)
     cluster.job["chances"] = 1
     cluster.train()
     cluster.lost.add("node2")

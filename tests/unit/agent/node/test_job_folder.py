@@ -12,7 +12,7 @@ import pytest
 
 from slurmray.agent.job_errors import JobError
 from slurmray.agent.node import job_folder
-from slurmray.agent.parts import PARTS
+from slurmray.rendering.part_files import PARTS
 from slurmray.rendering.script import agent_text
 
 from ..fake_node import FakeNode
