@@ -15,7 +15,7 @@ PARTS = {
         "burn_in": "controller/burn_in_figures container/burn_in container/burn_in_stage",
         "notify": "controller/notices",
         "metrics": "controller/metrics node/ray_targets",
-        "restart": "controller/requeue controller/roster container/joining",
+        "restart": "controller/requeue controller/restarts controller/roster container/joining",
         "ray_job": "container/ray_job",
         "check": "container/check_cluster",
         "variables": "node/node_variables",

@@ -7,19 +7,19 @@ import re
 from .. import command_runner
 from .checks.gpu_health import BUSY
 from .facts import shares_gpus
-from .gpu_samples import TIMEOUT
 from .runtimes.limits import read_cgroups, step_cgroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Dict, List, Optional, Tuple
 
     from .agent_interface import NodeApi
-    from .gpu_samples import Gpu
 
+    Gpu = Dict[str, Optional[int]]  # a sample of it: see gpu_samples.py
     # number of the GPU, pid on the host, MiB, name, whether it is the job's (None: not known)
     Process = Tuple[int, int, int, str, Optional[bool]]
 
+TIMEOUT = 20.0  # seconds for nvidia-smi
 MOST = 32  # processes of a node
 # Without names: users choose them, and one may have a line feed. MiB, or `[N/A]`.
 LINE = re.compile(r"(GPU-[\w-]+), (\d{1,10}), (\d{1,9})", re.ASCII)

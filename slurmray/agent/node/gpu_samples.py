@@ -6,6 +6,8 @@ import re
 import time
 
 from .. import command_runner, job_log
+from . import gpu_processes
+from .gpu_processes import TIMEOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
     Gpu = Dict[str, Optional[int]]  # name in COLUMNS or STATES -> value; None, or missing: not known
 
-TIMEOUT = 20.0  # seconds for nvidia-smi
 MAX_ERROR = 200  # characters
 # %: below that utilization a GPU does nothing, and above the other one it is busy. Where NCCL waits for
 # another rank, its kernel keeps a GPU at 100 % with far less power than training takes: 152 of 700 W on an
@@ -87,8 +88,6 @@ class GpuSampler:
 
     def _add_processes(self, sample: "Dict[str, Any]", use: "messages.Use", gpus: "List[Gpu]") -> None:
         if self._node.gpus and time.monotonic() >= self._processes_due:
-            from . import gpu_processes
-
             self._processes_due = time.monotonic() + PROCESSES_INTERVAL
             sample["processes"] = gpu_processes.read(self._node)
             self._other = gpu_processes.describe_other(self._node, sample["processes"], gpus)
