@@ -3,19 +3,16 @@
 import statistics
 
 from .failure import Failure
-from .part import Part
+from .part import Decider, Part
 from .stage_progress import BURN_IN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
-    from ..job_log import JobLog
     from ..wire import messages
     from .findings import Findings
-    from .part import Handler
     from .stage_progress import StageProgress
-    from .state import JobState
 
     Finding = Tuple[str, List[str]]  # node; check, found, wanted, fix
 
@@ -44,31 +41,20 @@ MEASURES: "Tuple[Tuple[str, str, Callable[[messages.BurnIn], List[float]]], ...]
 
 
 class BurnIn(Part):
-    """Logs the figures of a burn-in. is_strict: whether findings about them end the start."""
+    """Logs the figures of a burn-in."""
 
-    def __init__(
-        self,
-        is_strict: bool,
-        state: "JobState",
-        stages: "StageProgress",
-        log: "JobLog",
-        findings: "Findings",
-    ) -> None:
-        self._is_strict = is_strict
-        self._state = state
+    def __init__(self, controller: Decider, stages: "StageProgress", findings: "Findings") -> None:
+        super().__init__(controller)
+        self._is_strict = self.settings["preflight"] == "fail"  # whether findings about them end the start
         self._stages = stages
-        self._log = log
         self._findings = findings
         self._figures: "Optional[BurnInFigures]" = None
         stages.vetoes[BURN_IN] = self._find_slow_nodes
 
-    def handlers(self) -> "Dict[str, Handler]":
-        return {"burn_in": self._on_burn_in}
-
     def _on_burn_in(self, node: str, message: "messages.BurnIn", now: float) -> None:
         self._figures = self._figures or BurnInFigures()
         self._figures.record(node, message)
-        self._log.event(
+        self.log.event(
             "burn_in",
             node=node,
             kind=message["kind"],
@@ -84,22 +70,22 @@ class BurnIn(Part):
         """Log the figures of all nodes; return whether a finding about them ends this start."""
         if not self._figures:
             return False
-        self._log.write("burn-in, the slowest nodes first:")
-        self._log.write_table(self._figures.table())
+        self.log.write("burn-in, the slowest nodes first:")
+        self.log.write_table(self._figures.table())
         speed = self._figures.over_all()
         if speed:
-            self._log.write("burn-in: all-reduce of all nodes: %.1f GB/s" % speed)
+            self.log.write("burn-in: all-reduce of all nodes: %.1f GB/s" % speed)
         found = self._figures.findings()
         for node, row in found:
             self._findings.add(node, "preflight" if self._is_strict else "warn", row)
             if self._is_strict:
-                self._state.note_finding(node)
+                self.state.note_finding(node)
         self._findings.show()
         if not (found and self._is_strict):
             return False
         nodes = list(dict.fromkeys(node for node, _ in found))
         text = "burn-in: %s: %s; %s" % (found[0][1][0], found[0][1][1], found[0][1][3])
-        self._state.fail(Failure(nodes, "preflight", text))
+        self.state.fail(Failure(nodes, "preflight", text))
         return True
 
 

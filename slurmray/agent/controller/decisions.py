@@ -15,16 +15,17 @@ from .failure import Failure
 from .findings import Findings
 from .losses import Losses
 from .node_usage import Usage
+from .part import Decider
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterator, List, Set, Tuple
+    from typing import Iterator, List, Set, Tuple
 
     from ..job_log import JobLog
     from ..wire import codec, messages
     from ..wire.settings import Job, Settings
     from .actions import Actions
-    from .part import Handler, Part
+    from .part import Part
 
 UNFIT = ("preflight", "image")  # kinds of failures of a node before it is in Ray
 UNPREPARED = ("prepare", "service")  # those of a node in its stages
@@ -41,8 +42,11 @@ FATES = {
 }
 
 
-class Controller:
-    """Decides from the nodes' messages and the clock what happens next and how the job ends."""
+class Controller(Decider):
+    """Decides from the nodes' messages and the clock what happens next and how the job ends.
+
+    Messages of a kind are for the method `_on_KIND`, here, of the gate or of a part.
+    """
 
     def __init__(
         self, settings: "Settings", job: "Job", log: "JobLog", actions: "Actions", requests: state.Requests
@@ -55,9 +59,9 @@ class Controller:
         self.requests = requests
         self.state = state.JobState([*job["nodes"], *job["spares"]], requests)
         self.nodes = self.state.nodes
-        self.gate = BringUpGate(settings, self.state, log, actions)
-        self.losses = Losses(settings, job, self.state, actions)
-        self.endings = Endings(settings, job, self.state, log, actions)
+        self.gate = BringUpGate(self)
+        self.losses = Losses(self)
+        self.endings = Endings(self)
         self.findings = Findings(log)
         self.bring_up = BringUp(log, len(self.nodes))
         self.parts = list(self._make_parts())
@@ -65,51 +69,25 @@ class Controller:
         self._logged: "Set[str]" = set()  # see _log_once
         self._phases: "Set[Tuple[str, str]]" = set()
         self._joining: "List[str]" = []  # nodes that were spare
-        self._handlers: "Dict[str, Handler]" = {
-            "started": self._on_started,
-            "heartbeat": self._on_heartbeat,
-            "phase": self._on_phase,
-            "versions": self._on_versions,
-            "join": self._on_join,
-            "joined": self._on_joined,
-            "ready": self._on_ready,
-            "reachable_at": self._on_reachable_at,
-            "finding": self._on_finding,
-            "leftover_jobs": self._on_leftover_jobs,
-            "checked": self._on_checked,
-            "prepared": self._on_prepared,
-            "trainer": self._on_trainer,
-            "attach": self._on_attach,
-            "dashboard": self._on_dashboard,
-            "not_ready": self._on_not_ready,
-            "failed": self._on_failed,
-            "gpus": self._on_gpus,
-            "signal": self._on_signal,
-            "tether_lost": self._on_tether_lost,
-            "thread_error": self._on_thread_error,
-            "gone": self._on_gone,
-        }
-        for part in self.parts:
-            self._handlers.update(part.handlers())
 
     def _make_parts(self) -> "Iterator[Part]":
         """Yield what only some jobs need."""
-        settings, job, log, send = self.settings, self.job, self.log, self.actions.send
+        settings = self.settings
         if settings["watch"]["interval"]:
-            yield Usage(settings["watch"]["interval"], self.actions.write_usage)
+            yield Usage(self)
         if parts.is_needed("watch", settings):
             from .stall import StallWatch
 
-            yield StallWatch(settings["watch"], job, self.state, log, send)
+            yield StallWatch(self)
         if parts.is_needed("stages", settings):
             from .stage_progress import StageProgress
 
-            stages = StageProgress(settings, job["nodes"], self.state, log, send)
+            stages = StageProgress(self)
             yield stages
             if parts.is_needed("burn_in", settings):
                 from .burn_in_figures import BurnIn
 
-                yield BurnIn(settings["preflight"] == "fail", self.state, stages, log, self.findings)
+                yield BurnIn(self, stages, self.findings)
 
     # -- inputs ------------------------------------------------------------------------------------------
 
@@ -135,14 +113,15 @@ class Controller:
         before = self.state.progress
         self.state.receive(message)
         if self.state.progress != before:
-            self._on_progress(now)
-        handle = self._handlers.get(kind)
-        if handle:
-            handle(node, message, now)
+            self._tell_progress(now)
+        for part in (self, self.gate, *self.parts):
+            handle = getattr(part, "_on_" + kind, None)
+            if handle:
+                handle(node, message, now)
         if kind in ("phase", "started", "stage_done") or (kind == "heartbeat" and message.get("doing")):
             self.gate.extend(now)
 
-    def _on_progress(self, now: float) -> None:
+    def _tell_progress(self, now: float) -> None:
         for part in self.parts:
             part.on_progress(self.state.progress, now)
 
@@ -254,9 +233,6 @@ class Controller:
         self.bring_up.done("container", [node])
         self.actions.send({"type": "head_versions", "text": message["text"]})
 
-    def _on_join(self, _node: str, message: "messages.HeadJoined", _now: float) -> None:
-        self.gate.on_join(message["address"])
-
     def _on_joined(self, _node: str, message: "messages.Joined", _now: float) -> None:
         self.bring_up.done("ray", message["nodes"], message["gpus"])
 
@@ -267,9 +243,8 @@ class Controller:
             ready["burn_in_port"] = message["burn_in_port"]
         self.actions.send(ready)
 
-    def _on_reachable_at(self, node: str, message: "messages.ReachableAt", now: float) -> None:
+    def _on_reachable_at(self, node: str, _message: "messages.ReachableAt", _now: float) -> None:
         self.bring_up.done("container", [node])
-        self.gate.on_reachable_at(node, message, now)
 
     def _on_finding(self, node: str, message: "messages.Finding", now: float) -> None:
         kind, fix = message["kind"], message["fix"]
@@ -307,7 +282,7 @@ class Controller:
             self.findings.show()
             if not self.state.failure and not self.settings["only_checks"]:
                 self.gate.start_ray()
-                self._on_progress(now)
+                self._tell_progress(now)
 
     def _on_prepared(self, _node: str, message: "messages.Prepared", _now: float) -> None:
         self.actions.mark_done(message["name"])
@@ -336,9 +311,6 @@ class Controller:
 
     def _on_dashboard(self, node: str, message: "messages.Dashboard", _now: float) -> None:
         self.log.event("dashboard", node=node, port=message["port"], address=message["address"])
-
-    def _on_not_ready(self, _node: str, message: "messages.NotReady", _now: float) -> None:
-        self.gate.not_ready.append((message["missing"], message["why"]))
 
     def _on_failed(self, node: str, message: "messages.Failed", now: float) -> None:
         if message["kind"] in UNFIT and not self.state.has_trained:

@@ -1,10 +1,10 @@
 """What the nodes use, by their latest samples."""
 
-from .part import Part
+from .part import Decider, Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Dict
 
     from ..wire import messages
 
@@ -12,11 +12,10 @@ FIRST_WAIT = 5.0  # seconds from the first sample to the first file: heartbeats 
 
 
 class Usage(Part):
-    """Keeps each node's latest sample. interval: seconds between two of them. write: writes as_dict()."""
+    """Keeps each node's latest sample, and writes them."""
 
-    def __init__(self, interval: float, write: "Callable[[Dict[str, Dict[str, Any]]], None]") -> None:
-        self._interval = interval
-        self._write = write
+    def __init__(self, controller: Decider) -> None:
+        super().__init__(controller)
         self._uses: "Dict[str, messages.Use]" = {}
         self._times: "Dict[str, float]" = {}  # of these
         self._idle_since: "Dict[str, float]" = {}  # nodes with an idle GPU
@@ -38,8 +37,8 @@ class Usage(Part):
     def tick(self, now: float) -> None:
         """Write the samples, an interval after the last time."""
         if now >= self._due:
-            self._due = now + self._interval
-            self._write(self.as_dict(now))
+            self._due = now + self.settings["watch"]["interval"]
+            self.actions.write_usage(self.as_dict(now))
 
     def as_dict(self, now: float) -> "Dict[str, Dict[str, Any]]":
         """{node: its sample, with `age` in seconds and, if a GPU is idle, `idle`: for how many seconds}."""
