@@ -283,7 +283,7 @@ class NodeAgent(NodeApi):
             self._service_logs.finish(SERVICE_LOGS_WAIT)
         if self.folder and self._container:
             self._keep_ray_logs()
-        if self.folder and not job_folder.remove(self, runtime):
+        if self.folder and not job_folder.remove(self, runtime.rm if runtime else []):
             self.phase("end", "cannot remove %s on %s" % (self.folder, self.name))
 
     def _keep_ray_logs(self) -> None:

@@ -4,11 +4,10 @@ import os
 
 from ... import command_runner
 from ..facts import shares_gpus
-from ..runtime_interface import Devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
     from ..agent_interface import NodeApi
     from . import gpu_health
@@ -24,6 +23,14 @@ GPUS_NAMED = 4  # at most in one finding
 ABOUT_GPUS = (0, 6, 15)
 # For the network between nodes: InfiniBand, Slingshot, gdrcopy, and NVLink between nodes (IMEX channels).
 NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-imex-channels/*")
+
+
+class Devices:
+    """Devices for the containers; None without GPUs of that vendor."""
+
+    nvidia: "Optional[List[str]]" = None  # UUIDs
+    amd: "Optional[List[Tuple[str, int]]]" = None  # path and group of each device
+    network: "Sequence[str]" = ()  # paths
 
 
 def find_devices(node: "NodeApi", is_engine: bool, root: str = "/") -> Devices:

@@ -2,7 +2,7 @@
 
 from .. import facts, image, job_folder
 from ..leftovers import REMOVE_TIMEOUT, remove_container
-from .base import Base
+from ..runtime_interface import ImageStore
 from .limits import allocation_options, step_cgroup
 from .mount_options import mount_options
 
@@ -10,10 +10,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
 
-    from ..runtime_interface import Devices
+    from ..checks.gpus import Devices
 
 
-class Engine(Base):
+class Engine(ImageStore):
     """A runtime with the subcommands of Docker and a store of images on each node."""
 
     is_engine = True
@@ -42,7 +42,7 @@ class Engine(Base):
         else:  # e.g. with proctrack/linuxproc; Slurm then enforces nothing, either
             node.phase("container", "jobs have no cgroups here, so containers get no CPU and memory limits")
         self.options += mount_options(node, self)
-        self.options += self.device_options(self.find_devices())
+        self.add_devices()
         self.options += settings["args"]
         image.check_never_pulled(node, self)
 
