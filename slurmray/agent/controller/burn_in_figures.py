@@ -8,7 +8,7 @@ from .stage_progress import BURN_IN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Iterator, List, Optional, Tuple
+    from typing import Callable, Dict, Iterator, List, Tuple
 
     from ..wire import messages
     from .findings import Findings
@@ -41,19 +41,18 @@ MEASURES: "Tuple[Tuple[str, str, Callable[[messages.BurnIn], List[float]]], ...]
 
 
 class BurnIn(Part):
-    """Logs the figures of a burn-in."""
+    """Compares the figures of nodes, and logs them."""
 
     def __init__(self, controller: Decider, stages: "StageProgress", findings: "Findings") -> None:
         super().__init__(controller)
         self._is_strict = self.settings["preflight"] == "fail"  # whether findings about them end the start
         self._stages = stages
         self._findings = findings
-        self._figures: "Optional[BurnInFigures]" = None
+        self._nodes: "Dict[str, messages.BurnIn]" = {}  # their figures
         stages.vetoes[BURN_IN] = self._find_slow_nodes
 
     def _on_burn_in(self, node: str, message: "messages.BurnIn", now: float) -> None:
-        self._figures = self._figures or BurnInFigures()
-        self._figures.record(node, message)
+        self._nodes[node] = message
         self.log.event(
             "burn_in",
             node=node,
@@ -68,14 +67,15 @@ class BurnIn(Part):
 
     def _find_slow_nodes(self) -> bool:
         """Log the figures of all nodes; return whether a finding about them ends this start."""
-        if not self._figures:
+        if not self._nodes:
             return False
         self.log.write("burn-in, the slowest nodes first:")
-        self.log.write_table(self._figures.table())
-        speed = self._figures.over_all()
+        self.log.write_table(self._table())
+        # The slowest node counts; it is 0 where it has not been measured.
+        speed = min([figures["all"] for figures in self._nodes.values() if figures["all"] > 0], default=0)
         if speed:
             self.log.write("burn-in: all-reduce of all nodes: %.1f GB/s" % speed)
-        found = self._figures.findings()
+        found = self._find()
         for node, row in found:
             self._findings.add(node, "preflight" if self._is_strict else "warn", row)
             if self._is_strict:
@@ -88,18 +88,7 @@ class BurnIn(Part):
         self.state.fail(Failure(nodes, "preflight", text))
         return True
 
-
-class BurnInFigures:
-    """The figures of nodes, as they come."""
-
-    def __init__(self) -> None:
-        self._nodes: "Dict[str, messages.BurnIn]" = {}
-
-    def record(self, node: str, figures: "messages.BurnIn") -> None:
-        """Note those of a node."""
-        self._nodes[node] = figures
-
-    def findings(self) -> "List[Finding]":
+    def _find(self) -> "List[Finding]":
         """A finding for each figure that is missing, or below LEAST of the median of such GPUs."""
         missing = [
             (node, [check, error, "a result", ERROR_FIX])
@@ -128,7 +117,7 @@ class BurnInFigures:
                 for node, place, figure in measured:
                     yield node, check, place, unit, figure, median
 
-    def table(self) -> "List[List[str]]":
+    def _table(self) -> "List[List[str]]":
         """The nodes with their figures, the slowest first."""
         lowest = dict.fromkeys(self._nodes, 1.0)  # figure of the node, as a part of the median
         for node, _, _, _, figure, median in self._compare():
@@ -143,10 +132,6 @@ class BurnInFigures:
         if len(names) > MOST_ROWS:
             rows.append(["%d more nodes" % (len(names) - MOST_ROWS), "", "in burn_in of events.jsonl"])
         return rows
-
-    def over_all(self) -> float:
-        """The bandwidth of an all-reduce over all nodes in GB/s, as the slowest node sees it; 0: none."""
-        return min([figures["all"] for figures in self._nodes.values() if figures["all"] > 0], default=0)
 
 
 def _range(figures: "List[float]") -> str:

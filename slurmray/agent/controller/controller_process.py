@@ -47,7 +47,11 @@ def run_controller(text: str, nodes: "List[str]", started: float) -> int:
     webhook: "Optional[Webhook]" = None
     try:
         _require_parts(text, settings)
-        webhook = _open_webhook(settings, log)
+        if settings["notify"]:
+            from . import notices
+
+            used = settings["env_from_submitter"]
+            webhook = notices.open_webhook(settings["notify"], used, os.environ, log)
         components = allocation.find_components(settings, nodes)
         job = allocation.make_job(settings, components, started, log)
         run_directory.begin(job, settings, log)
@@ -98,14 +102,6 @@ def _require_parts(text: str, settings: "Settings") -> None:
             "the settings were edited, and need what this script does not have (%s): render it again: %s"
         )
         raise job_errors.JobError("config", message % (", ".join(missing), settings["render_again"]))
-
-
-def _open_webhook(settings: "Settings", log: job_log.JobLog) -> "Optional[Webhook]":
-    if not settings["notify"]:
-        return None
-    from . import notices
-
-    return notices.open_webhook(settings["notify"], settings["env_from_submitter"], os.environ, log)
 
 
 def _run_epilogue(argv: "List[str]", run_dir: str) -> None:

@@ -141,10 +141,6 @@ class Controller(Decider):
             self._logged.add(what or line)
             self.log.write(line)
 
-    def on_output(self, line: str) -> None:
-        """Handle a line of the step's output that is not a message."""
-        self.log.write(line)
-
     def on_srun_error(self, line: str, nodes: "List[str]") -> None:
         """Look for a lost node in what srun prints. nodes: of its step."""
         failure = self.losses.on_srun_error(line, nodes)
@@ -261,7 +257,7 @@ class Controller(Decider):
         text = "%s: %s; %s" % (row[0], found, fix)
         if unfit in self.job["spares"] or self.state.has_trained:  # it takes the place of a lost one
             self.state.note_finding(unfit)
-            self._fail_node(unfit, kind, text)
+            self._fail(Failure([unfit], kind, text))
             return
         self.state.fail(Failure([unfit], kind, text))
         if "worker" in message:
@@ -316,7 +312,7 @@ class Controller(Decider):
         if message["kind"] in UNFIT and not self.state.has_trained:
             self.gate.note_unfit(node, now)
             self.state.note_unfit(node)
-        self._fail_node(node, message["kind"], message["message"], message.get("log", ""))
+        self._fail(Failure([node], message["kind"], message["message"], message.get("log", "")))
 
     def _on_gpus(self, node: str, message: "messages.Gpus", _now: float) -> None:
         if not message["lost"]:
@@ -337,7 +333,7 @@ class Controller(Decider):
         self.endings.on_signal(message["name"], now)
 
     def _on_tether_lost(self, node: str, _message: "messages.TetherLost", _now: float) -> None:
-        self._fail_node(node, "ray", "the node's task was killed")
+        self._fail(Failure([node], "ray", "the node's task was killed"))
 
     def _on_thread_error(self, node: str, message: "messages.ThreadError", _now: float) -> None:
         self._log_once("%s: %s" % (node, message["text"]), message["text"])
@@ -345,12 +341,9 @@ class Controller(Decider):
     def _on_gone(self, node: str, _message: "messages.Gone", _now: float) -> None:
         self.losses.monitor.forget(node)
         if node != self.head and not self.endings.is_expected:
-            self._fail_node(node, "ray", "container exited unexpectedly (not stopped by Slurm)")
+            self._fail(Failure([node], "ray", "container exited unexpectedly (not stopped by Slurm)"))
 
     # -- failures ----------------------------------------------------------------------------------------
-
-    def _fail_node(self, node: str, kind: str, text: str, log: str = "") -> None:
-        self._fail(Failure([node], kind, text, log))
 
     def _fail(self, failure: Failure) -> None:
         """Handle a failure: the job may be over, or continue without its nodes."""

@@ -75,11 +75,10 @@ class JobRun:
         self._questions = background_io.CallQueue("questions to slurmctld")
         self._readers: "List[subprocess.Popen[bytes]]" = []
         self._remote_readers: "List[subprocess.Popen[bytes]]" = []  # sruns, on a head node elsewhere
-        self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
-        self._service_nodes: "Dict[str, List[str]]" = {}  # of these steps
+        self._services: "List[ServiceStep]" = []
         self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
-        self._next_look = 0.0  # for `slurmray cancel --now`, by the clock
-        self._next_progress = 0.0  # look for the trainer's progress
+        self._cancel = heartbeat.Timer(CANCEL_INTERVAL)  # looks for `slurmray cancel --now`
+        self._progress = heartbeat.Timer(PROGRESS_INTERVAL)  # looks for the trainer's progress
         # What other threads have found out: functions of the controller, which also get the time.
         self._inbox: "collections.deque[Callable[[float], None]]" = collections.deque()
 
@@ -116,10 +115,10 @@ class JobRun:
         """Wait for messages and signals, at most half a second, and handle them."""
         self.loop.turn(0.5)
         now, controller = self.clock.now(), self.controller
-        for name, service in list(self._services.items()):
-            code = service.poll()
+        for service in self._services:
+            code = service.process.poll() if service.process else None
             if code is not None:
-                controller.losses.on_service_step_over(name, self._service_nodes[name], code, now)
+                controller.losses.on_service_step_over(service.name, service.nodes, code, now)
         for reader in self._remote_readers:
             code = reader.poll()
             if code:
@@ -128,11 +127,9 @@ class JobRun:
             self._inbox.popleft()(now)
         while self.requests.signals:
             controller.endings.on_signal(self.requests.signals.pop(0), now)
-        if self.requests.is_stopping and now >= self._next_look:
-            self._next_look = now + CANCEL_INTERVAL
+        if self.requests.is_stopping and self._cancel.is_due(now):
             self.files.submit(self._read_cancel)
-        if parts.is_needed("watch", self.settings) and now >= self._next_progress:
-            self._next_progress = now + PROGRESS_INTERVAL
+        if self._progress.is_due(now) and parts.is_needed("watch", self.settings):
             self.files.submit(self._read_progress)
         controller.tick(now)
 
@@ -174,7 +171,7 @@ class JobRun:
             try:
                 message = codec.decode(line)
             except codec.ProtocolError as error:
-                controller.on_output(str(error))
+                self.log.write(str(error))
                 continue
             if message:
                 controller.on_message(message, now)
@@ -182,7 +179,7 @@ class JobRun:
                 if message["type"] == "started" and not step.number and str(message.get("step")).isdigit():
                     step.number = message["step"]
             else:
-                controller.on_output(line.decode("utf-8", "replace"))
+                self.log.write(line.decode("utf-8", "replace"))
         if not data:
             step.has_ended = True
             controller.losses.on_step_over(step.nodes, now)
@@ -210,8 +207,9 @@ class JobRun:
                         name = "%s.%s" % (step.job, step.number)
                         command_runner.run_slurm(["scancel", "--signal=" + signals[0], name], 10)
                 signals, due = signals[1:], now + SIGNAL_WAIT
-        for service in list(self._services.values()):
-            _end(service, SERVICE_WAIT)  # the node agents have ended its tasks
+        for service in self._services:
+            if service.process:
+                _end(service.process, SERVICE_WAIT)  # the node agents have ended its tasks
 
     def _wait_for(self, step: "Step") -> int:
         """Copy the rest of what an srun prints, and return its exit code."""
@@ -292,18 +290,10 @@ class JobRun:
         if parts.is_needed("pyxis", self.settings):
             from .service_steps import list_steps
 
-            for step in list_steps(self.text, self.settings, self.job, self.components[0].record, folder):
-                self._service_nodes[step.name] = step.nodes
-                self.files.submit(
-                    functools.partial(self._start_service, step)
-                )  # the run directory may be slow
-
-    def _start_service(self, step: "ServiceStep") -> None:
-        path = os.path.join(self.job["run_dir"], "logs", "service-%s.log" % step.name)
-        with open(path, "ab", opener=paths.own_file) as log:
-            self._services[step.name] = subprocess.Popen(
-                step.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=step.env
-            )
+            record = self.components[0].record
+            self._services = list(list_steps(self.text, self.settings, self.job, record, folder))
+            for step in self._services:
+                self.files.submit(step.start)  # the run directory may be slow
 
     def write_heartbeat_file(self) -> None:
         self.files.submit(functools.partial(run_directory.write_heartbeat, self.job["run_dir"]))

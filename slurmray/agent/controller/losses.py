@@ -21,7 +21,7 @@ class Losses(Decider):
     def __init__(self, controller: Decider) -> None:
         super().__init__(controller)
         self.monitor = heartbeat.Monitor(self.settings["timeouts"]["heartbeat"])
-        self._next_question = 0.0  # to hosts without heartbeats
+        self._questions = heartbeat.Timer(ASK_INTERVAL)  # to hosts without heartbeats
         self._answered = float("-inf")  # when another host, or slurmctld, last did
         self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
         self._killed: "Dict[str, float]" = {}  # nodes whose task was killed, and since when; -1: a moment ago
@@ -82,8 +82,7 @@ class Losses(Decider):
         overdue = self.monitor.overdue(now)
         if not overdue:
             return
-        if now >= self._next_question:
-            self._next_question = now + ASK_INTERVAL
+        if self._questions.is_due(now):
             self.actions.find_answers({node: self.state.nodes[node].addresses for node in overdue})
         lost = self.monitor.lost(now)
         if not lost:

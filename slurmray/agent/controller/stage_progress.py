@@ -81,12 +81,7 @@ class StageProgress(Part):
 def list_stages(settings: "Settings") -> "List[str]":
     """Names of the stages that a job has."""
     stages = [BURN_IN] if settings["checks"]["burn_in"] else []
-    if any(not item["needs_ray"] for item in settings["prepare"]):
-        stages.append("prepare")
-    if any(not item["needs_ray"] for item in settings["services"]):
-        stages.append("services")
-    if any(item["needs_ray"] for item in settings["prepare"]):
-        stages.append("prepare-with-ray")
-    if any(item["needs_ray"] for item in settings["services"]):
-        stages.append("services-with-ray")
+    for needs_ray, ending in ((False, ""), (True, "-with-ray")):
+        for kind, items in (("prepare", settings["prepare"]), ("services", settings["services"])):
+            stages += [kind + ending] * any(item["needs_ray"] == needs_ray for item in items)
     return stages

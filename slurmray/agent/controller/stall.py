@@ -124,12 +124,11 @@ class StallWatch(Part):
             return ""
         if self._output >= 0 and now - self._output_seen >= ANSWER_WAIT:
             return ""
-        parts = []
-        for what in sorted(set(self._still.values())):
-            parts.append(
-                "%s: %s" % (names(sorted(node for node in self._still if self._still[node] == what)), what)
-            )
-        return "no output for %s; GPUs of %s" % (minutes, "; of ".join(parts))
+        nodes: "Dict[str, List[str]]" = {}
+        for node in sorted(self._still):
+            nodes.setdefault(self._still[node], []).append(node)
+        texts = ["%s: %s" % (names(nodes[what]), what) for what in sorted(nodes)]
+        return "no output for %s; GPUs of %s" % (minutes, "; of ".join(texts))
 
     def _judge(self, node: str, use: "messages.Use") -> str:
         """What the GPUs of a node do, if that is no work; "" if it may be."""

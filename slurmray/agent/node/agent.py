@@ -74,11 +74,12 @@ class NodeAgent(NodeApi):
     def work(self) -> None:
         """Do the work of this node from the first check to the clean-up, which always happens."""
         from . import checks, facts, job_folder, leftovers, runtimes
+        from .checks import shared_run_directory
 
         runtime: "Optional[Runtime]" = None
         try:
             self._await_job()
-            checks.open_run_directory(self)
+            shared_run_directory.open_run_directory(self)
             self._run_setup()
             self.env = facts.drop_foreign_session(self.env)
             if parts.is_needed("expansion", self.settings):

@@ -65,14 +65,7 @@ class NodeApi:
         """Record a finding. kind: config, preflight or image, which end the job; or warn."""
         self._is_unfit = self._is_unfit or kind != "warn"
         self.send(
-            {
-                "type": "finding",
-                "kind": kind,
-                "check": check,
-                "found": str(found),
-                "wanted": str(wanted),
-                "fix": fix,
-            }
+            {"type": "finding", "kind": kind, "check": check, "found": found, "wanted": wanted, "fix": fix}
         )
 
     def soft_finding(self, check: str, found: str, wanted: str, fix: str) -> None:

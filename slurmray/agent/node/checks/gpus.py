@@ -1,5 +1,6 @@
 """The job's GPUs on this node: counts them, and finds the devices that the containers get."""
 
+import itertools
 import os
 
 from ... import command_runner
@@ -251,16 +252,13 @@ def _amd(node: "NodeApi", root: str, is_engine: bool) -> "List[Tuple[str, int]]"
     elif len(wanted) != count:
         fix = "look at gres.conf of %s: File= is missing" % node.name
         node.finding("preflight", "GPUs", "%d named by Slurm" % len(wanted), str(count), fix)
-    node.render_nodes = [
-        os.path.basename(renders[int(index)])
-        for index in wanted
-        if index.isdigit() and int(index) < len(renders)
-    ]
+    known = dict(zip(map(str, range(len(renders))), renders))
+    node.render_nodes = [os.path.basename(known[index]) for index in wanted if index in known]
     if not is_engine:
         return []
     devices = ["/dev/kfd"]
     for index in wanted:
-        path = renders[int(index)] if index.isdigit() and int(index) < len(renders) else ""
+        path = known.get(index, "")
         if path and os.path.exists(root + path):
             devices.append(path)
         else:
@@ -277,19 +275,17 @@ def _render_nodes(root: str) -> "Tuple[List[str], bool]":
     """
     renders: "List[str]" = []
     has_others = False
-    index = 0
-    while True:
+    for index in itertools.count():
         path = os.path.join(root, "sys/class/kfd/kfd/topology/nodes/%d/properties" % index)
         try:
             with open(path) as file:
                 properties = dict(line.split(None, 1) for line in file if " " in line)
         except PermissionError:
             has_others = True
-            index += 1
             continue
         except OSError:
-            return renders, has_others
+            break
         minor = properties.get("drm_render_minor", "0").strip()
         if minor != "0":  # 0: a CPU
             renders.append("/dev/dri/renderD" + minor)
-        index += 1
+    return renders, has_others

@@ -54,11 +54,12 @@ class Engine(ImageStore):
         """Options that limit containers to the job's CPUs and memory. group: a line of /proc/self/cgroup."""
         return allocation_options(self.node, self.name)
 
-    def _report_foreign_cgroup(self, group: str) -> None:
-        """Warn that the container is not in the job's cgroup. group: a line of its /proc/PID/cgroup."""
+    def _report_foreign_cgroups(self, foreign: "List[str]") -> None:
+        """Warn that the container is not in the job's cgroup. foreign: lines of its /proc/PID/cgroup."""
         fix = "Slurm's limits do not hold for it: ask the site why %s leaves them on %s"
-        found = "the container is in " + group
-        self.node.finding("warn", "cgroup", found, "the job's", fix % (self.program, self.node.name))
+        found = "the container is in " + ", ".join(foreign)
+        if foreign:
+            self.node.finding("warn", "cgroup", found, "the job's", fix % (self.program, self.node.name))
 
     def has_image(self, image: str) -> bool:
         return self.node.run([self.program, *self.image_query, image]).code == 0
