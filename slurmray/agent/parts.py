@@ -34,6 +34,7 @@ def conditions(settings: "Settings") -> "Dict[str, Any]":
         "ray_job": trainer["launch"] == "ray-job",
         "check": not trainer["command"],
         "variables": settings["env_file"] or settings["node_env"],
+        "commands": settings["setup"] or settings["node_env"],
         "setup": container["setup"],
         "sweep": settings["sweep"],
         "expansion": "$" in str(with_paths),  # e.g. $SCRATCH

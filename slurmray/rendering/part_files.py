@@ -19,6 +19,7 @@ PARTS = {
         "ray_job": "container/ray_job",
         "check": "container/check_cluster",
         "variables": "node/node_variables",
+        "commands": "node/commands",
         "setup": "container/setup",
         "sweep": "combinations",
         "expansion": "node/checks/expansion",

@@ -153,7 +153,9 @@ class NodeAgent(NodeApi):
     def _run_setup(self) -> None:
         """Run the job spec's `setup`. Its environment is that of everything started on this node."""
         if self.settings["setup"] and not self._is_set_up:
-            self.env = self.environment_after(self.settings["setup"], "setup")
+            from .commands import environment_after
+
+            self.env = environment_after(self, self.settings["setup"], "setup")
 
     def _run_container(self, runtime: "Runtime") -> None:
         """Start the container process and wait for its end."""

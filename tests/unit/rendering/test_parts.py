@@ -125,6 +125,7 @@ SETTINGS = st.fixed_dictionaries(
         "temp_dir": st.sampled_from(["/tmp", "$SCRATCH"]),
         "env_file": st.sampled_from(["", "env"]),
         "node_env": st.sampled_from(["", "true"]),
+        "setup": st.sampled_from(["", "true"]),
         "sweep": st.just({}) | st.just({"lr": ["1"]}),
     }
 )
