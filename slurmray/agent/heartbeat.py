@@ -42,16 +42,17 @@ class Clock:
 
 
 class Timer:
-    """Schedules the heartbeats that this process sends."""
+    """Schedules what a process does again and again, e.g. its heartbeats. interval: seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval: float = INTERVAL) -> None:
+        self._interval = interval
         self._due = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Whether to send a heartbeat now. After True, the next is due INTERVAL seconds later."""
+        """Whether to do it now. After True, it is due again an interval later."""
         if now < self._due:
             return False
-        self._due = now + INTERVAL
+        self._due = now + self._interval
         return True
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from slurmray.agent.parts import CORE, PARTS
 from slurmray.cli.flags import FILE, flag
 from slurmray.cli.terminal import printable
 from slurmray.errors import ExitCode, UsageError
@@ -33,6 +32,7 @@ def verify(files: tuple[Path, ...], *, print_hash: bool) -> int:
       slurmray verify generated.sh
       slurmray verify --print-hash          compare with the hashes that an administrator reviewed
     """
+    from slurmray.agent.parts import CORE, PARTS
     from slurmray.rendering import verification
     from slurmray.rendering.script import MAX_BYTES, part_sha256, story_sha256
 

@@ -11,13 +11,13 @@
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
 # slurmray-sha256: ...
 # slurmray-story: ...
-# slurmray-agent core: 996f519dc6c8f1714cccd94b80699863377ad02987b9c224687a30c38ebd6811
-# slurmray-agent gpus: 745facb3ed9d5abba9bf5338bc5a5b92fe010eaaa5bb17889cb64464d02b1f2f
-# slurmray-agent watch: 96b32a1e70219204cd8a101123e96eb32ff837c521a861049cf1fb5072df065b
+# slurmray-agent core: 9d9abe610d7c13238b1fd4f2213d717b2a82e5e5920df177f9a4a3de4d7871df
+# slurmray-agent gpus: 73016a00fdd506204006d7adb08ed6a4fc94e494f8d9a7ec77c93f68313adc94
+# slurmray-agent watch: e4c005dba8ab5280625e9a0f9a205325c8e61550606d7adabcaf9f1061311866
 # slurmray-agent check: b62334a35ec6b0c3a246b4203837155495871e40c4530ad723bc2f2712b77e1e
-# slurmray-agent engine: 503daf2958add3d5e67474237e9b93f750e4f56542eca3a49cb89822324eb294
-# slurmray-agent podman: 3fbf2ad69b522d007aac2edc85d43126012cf2069621ef266ce505c19d43384b
-# slurmray-agent docker: 44c4e14acc3e72d35a6cde6bc97a813cac56c3abe4f250ff3157b60f0a18017f
+# slurmray-agent engine: e5b7e3c5b0bf6670735a903830dace6e8bd094e26d1fa9f0684d2d3fb74c7732
+# slurmray-agent podman: c6ffd4c70398c71312e8c520ede12467d88b679cbc96e46ef0d680a7f1797168
+# slurmray-agent docker: 744ad4a75e4cf306e1f2e7d8bce40e0d12a5bd6a9428d08b2c447dfa7635436c
 #
 # `slurmray verify FILE` compares story and agent with the installed version, and names what only this job has.
 # `slurmray verify --print-hash` prints the hashes of the story and of each part of the agent: a script has those
@@ -239,5 +239,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-100 files of slurmray/agent
+98 files of slurmray/agent
 AGENT

@@ -1,46 +1,43 @@
-"""The side effects of the controller."""
+"""The side effects of the controller. Only type checkers read it: no script has it."""
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # see wire/settings.py
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict, List, Protocol  # novermin
 
     from ..wire import messages
 
-SLURMCTLD = "slurmctld"  # among the hosts that answer
+    class Actions(Protocol):
+        """Side effects of the controller. JobRun implements them; tests simulate them."""
 
+        def send(self, message: messages.ToNodes) -> None:
+            """Send a message to all nodes."""
 
-class Actions:
-    """Side effects of the controller. The process implements them; tests simulate them."""
+        def find_ended_jobs(self, node: str, jobs: List[str]) -> None:
+            """Send a node those of these jobs that have ended. For nodes without Slurm's commands."""
 
-    def send(self, message: "messages.ToNodes") -> None:
-        """Send a message to all nodes."""
+        def find_answers(self, addresses: Dict[str, List[str]]) -> None:
+            """Find out which hosts answer to a new connection, or SLURMCTLD: see Controller.on_answer.
 
-    def find_ended_jobs(self, node: str, jobs: "List[str]") -> None:
-        """Send a node those of these jobs that have ended. For nodes without Slurm's commands."""
+            addresses: of each node; none where they are not known.
+            """
 
-    def find_answers(self, addresses: "Dict[str, List[str]]") -> None:
-        """Find out which hosts answer to a new connection, or SLURMCTLD: see Controller.on_answer.
+        def start_services(self, folder: str) -> None:
+            """Start services that are steps of their own: with pyxis, those with an image of their own.
 
-        addresses: of each node; none where they are not known.
-        """
+            folder: the job's folder on the nodes.
+            """
 
-    def start_services(self, folder: str) -> None:
-        """Start services that are steps of their own: with pyxis, those with an image of their own.
+        def read_trainer_output(self, folder: str) -> None:
+            """Copy the trainer's output to the job's log. The trainer starts once its output is read.
 
-        folder: the job's folder on the nodes.
-        """
+            folder: the job's folder on the head node.
+            """
 
-    def read_trainer_output(self, folder: str) -> None:
-        """Copy the trainer's output to the job's log. The trainer starts once its output is read.
+        def write_heartbeat_file(self) -> None:
+            """Write a heartbeat into the run directory, for nodes that get no messages any more."""
 
-        folder: the job's folder on the head node.
-        """
+        def write_usage(self, nodes: Dict[str, Dict[str, Any]]) -> None:
+            """Write what the nodes use into the run directory."""
 
-    def write_heartbeat_file(self) -> None:
-        """Write a heartbeat into the run directory, for nodes that get no messages any more."""
-
-    def write_usage(self, nodes: "Dict[str, Dict[str, Any]]") -> None:
-        """Write what the nodes use into the run directory."""
-
-    def mark_done(self, name: str) -> None:
-        """Note in the run directory that a prepare step is done and need not be repeated after a requeue."""
+        def mark_done(self, name: str) -> None:
+            """Note in the run directory that a prepare step need not be repeated after a requeue."""

@@ -1,5 +1,7 @@
 """Records the bring-up of nodes as events: which nodes are done with which step."""
 
+from .. import heartbeat
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Set, Tuple
@@ -16,8 +18,7 @@ class BringUp:
 
     def __init__(self, log: "JobLog", nodes: int) -> None:
         self._log = log
-        self._pause = PAUSE * nodes
-        self._due = 0.0
+        self._pause = heartbeat.Timer(PAUSE * nodes)
         self._done: "Set[Tuple[str, str]]" = set()  # (step, node)
         self._unrecorded: "Dict[Tuple[str, int], List[str]]" = {}  # (step, GPUs of each node) -> nodes
 
@@ -34,8 +35,7 @@ class BringUp:
 
     def record_if_due(self, now: float) -> None:
         """Record what is new, unless that was done a moment ago. now: seconds, as for the controller."""
-        if self._unrecorded and now >= self._due:
-            self._due = now + self._pause
+        if self._unrecorded and self._pause.is_due(now):
             self.record()
 
     def record(self) -> None:

@@ -3,37 +3,28 @@
 from . import protocol
 from .failure import Failure
 from .host_list import host_list, names
+from .part import Decider
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set, Tuple
 
-    from ..job_log import JobLog
     from ..wire import messages
-    from ..wire.settings import Settings
-    from .actions import Actions
-    from .state import JobState
 
 FINDINGS_WAIT = 10.0  # seconds after the first finding, in which other nodes may send theirs
 READY_MARGIN = 15  # seconds added to the probe's timeout: its error is the more detailed one
 REACHABILITY_WAIT = 0.5  # seconds during which workers' addresses are collected into one message
 
 
-class BringUpGate:
-    """Lets the nodes start Ray once all are checked, and ends a bring-up that gets no further.
+class BringUpGate(Decider):
+    """Lets the nodes start Ray once all are checked, and ends a bring-up that gets no further."""
 
-    Times are seconds.
-    """
-
-    def __init__(self, settings: "Settings", state: "JobState", log: "JobLog", actions: "Actions") -> None:
-        self._settings = settings
-        self._state = state
-        self._log = log
-        self._actions = actions
+    def __init__(self, controller: Decider) -> None:
+        super().__init__(controller)
         self.folder = ""  # the job's folder on the head node
         self.gcs = ""  # `host:port`
         self.not_ready: "List[Tuple[str, str]]" = []  # (node, why)
-        self._timeout = settings["timeouts"]["ready"] + READY_MARGIN
+        self._timeout = self.settings["timeouts"]["ready"] + READY_MARGIN
         self._deadline = float(self._timeout)
         self._is_waiting_logged = False
         self._peers: "Set[str]" = set()
@@ -52,69 +43,73 @@ class BringUpGate:
         """Note what a checked node says about itself."""
         self._peers.update(message["addresses"])
         self._is_proxy_set = self._is_proxy_set or message["proxy"]
-        if node == self._state.head:
+        if node == self.state.head:
             self.folder = message["folder"]
 
     def is_open(self) -> bool:
         """Whether Ray can be started now."""
-        return self._state.have_all(protocol.CHECKED) and self._state.progress == protocol.CHECKING
+        return self.state.have_all(protocol.CHECKED) and self.state.progress == protocol.CHECKING
 
     def start_ray(self) -> None:
         """Start services that are steps of their own, and let the nodes start Ray."""
-        self._actions.start_services(self.folder)
+        self.actions.start_services(self.folder)
         # Only a proxy's exceptions (no_proxy) need the addresses of all nodes.
         peers = sorted(self._peers) if self._is_proxy_set else []
-        self._state.start_ray()
-        self._actions.send({"type": "start_ray", "peers": peers})
+        self.state.start_ray()
+        self.actions.send({"type": "start_ray", "peers": peers})
 
     def on_reachable_at(self, node: str, message: "messages.ReachableAt", now: float) -> None:
         """Collect workers for the head node to connect to."""
         self._targets.append((node, message["address"], message["ports"]))
         self._targets_due = self._targets_due or now + REACHABILITY_WAIT
-        if len(self._targets) == self._settings["ray"]["nodes"] - 1:
+        if len(self._targets) == self.settings["ray"]["nodes"] - 1:
             self._targets_due = now
 
     def send_targets(self, now: float) -> None:
         """Send these workers, if it is time."""
         if self._targets_due is not None and now >= self._targets_due:
-            self._actions.send({"type": "check_reachable", "targets": self._targets})
+            self.actions.send({"type": "check_reachable", "targets": self._targets})
             self._targets, self._targets_due = [], None
 
-    def on_join(self, address: str) -> None:
-        """Let the workers join Ray. address: of the GCS, `host:port`."""
-        self.gcs = address
-        self._actions.send({"type": "join", "address": address})
+    def on_join(self, _node: str, message: "messages.HeadJoined", _now: float) -> None:
+        """Let the workers join Ray."""
+        self.gcs = message["address"]
+        self.actions.send({"type": "join", "address": self.gcs})
+
+    def on_not_ready(self, _node: str, message: "messages.NotReady", _now: float) -> None:
+        """Note which node has not joined Ray in time."""
+        self.not_ready.append((message["missing"], message["why"]))
 
     # -- nodes that are not fit --------------------------------------------------------------------------
 
     def note_unfit(self, node: str, now: float) -> None:
         """Note that a node has a finding, and wait for what other nodes find, too."""
-        self._state.note_finding(node)
+        self.state.note_finding(node)
         self._wait_for_findings(node, now)
 
     def note_unmatched(self, worker: str, now: float) -> None:
         """Note that a worker does not match the head node. Which of the two is to blame, others show."""
         self._unmatched.add(worker)
         self._wait_for_findings(worker, now)
-        if self._state.is_ending:  # it comes late
+        if self.state.is_ending:  # it comes late
             self.blame_unmatched()
 
     def _wait_for_findings(self, node: str, now: float) -> None:
-        self._is_unfit_late = self._is_unfit_late or self._state.nodes[node].has_been_checked
+        self._is_unfit_late = self._is_unfit_late or self.state.nodes[node].has_been_checked
         self._unfit_until = now + FINDINGS_WAIT
 
     def has_all_findings(self, now: float) -> bool:
         """Whether no node is about to send further findings."""
         return now >= self._unfit_until or all(
             node.end != protocol.UP or (node.has_been_checked and not self._is_unfit_late)
-            for node in self._state.nodes.values()
+            for node in self.state.nodes.values()
         )
 
     def blame_unmatched(self) -> None:
         """Let no later start use workers that do not match the head node, or where most do not, that one."""
-        state = self._state
+        state = self.state
         unfit, failure = [node for node in state.nodes if node in self._unmatched], state.failure
-        are_most = 2 * len(unfit) > self._settings["ray"]["nodes"] - 1
+        are_most = 2 * len(unfit) > self.settings["ray"]["nodes"] - 1
         if are_most and len(unfit) > 1:
             if failure and set(failure.nodes) <= self._unmatched:
                 check, _, found = failure.text.partition(": ")
@@ -128,7 +123,7 @@ class BringUpGate:
 
     def tick(self, now: float) -> "Optional[Failure]":
         """Return the failure of a bring-up without progress. Logs once which nodes it waits for."""
-        state = self._state
+        state = self.state
         if not state.has_trained and now > self._deadline and not state.failure:
             text = "cluster not ready, and no progress on any node for %d s" % self._timeout
             self.not_ready = [(node, self._why_unchecked(node)) for node in self._unchecked()]
@@ -139,21 +134,21 @@ class BringUpGate:
             return Failure([state.head], "probe", text)
         if now > FINDINGS_WAIT and not self._is_waiting_logged and self._unchecked():
             self._is_waiting_logged = True
-            self._log.event("phase", phase="preflight", text="waiting for " + names(self._unchecked()))
+            self.log.event("phase", phase="preflight", text="waiting for " + names(self._unchecked()))
         return None
 
     def _why_unchecked(self, name: str) -> str:
-        node = self._state.nodes[name]
+        node = self.state.nodes[name]
         if node.field:
             return "has not been checked: its %s still runs" % node.field
         # Without a Python, a node runs `setup` before it can send messages.
-        is_silent = self._settings["setup"] and node.progress == protocol.WAITING
+        is_silent = self.settings["setup"] and node.progress == protocol.WAITING
         return "has not been checked" + (": its setup may still run" if is_silent else "")
 
     def _unchecked(self) -> "List[str]":
-        if self._state.have_all(protocol.CHECKED):  # called in each turn
+        if self.state.have_all(protocol.CHECKED):  # called in each turn
             return []
-        nodes = self._state.nodes.values()
+        nodes = self.state.nodes.values()
         return [node.name for node in nodes if not (node.has_been_checked or node.is_left_out)]
 
     def not_ready_texts(self) -> "List[str]":

@@ -3,19 +3,17 @@
 import statistics
 
 from .failure import Failure
-from .part import Part
+from .part import Decider, Part
 from .stage_progress import BURN_IN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Iterator, List, Optional, Tuple
+    from typing import Callable, Dict, Iterator, List, Tuple
 
-    from ..job_log import JobLog
     from ..wire import messages
     from .findings import Findings
     from .part import Handler
     from .stage_progress import StageProgress
-    from .state import JobState
 
     Finding = Tuple[str, List[str]]  # node; check, found, wanted, fix
 
@@ -44,31 +42,22 @@ MEASURES: "Tuple[Tuple[str, str, Callable[[messages.BurnIn], List[float]]], ...]
 
 
 class BurnIn(Part):
-    """Logs the figures of a burn-in. is_strict: whether findings about them end the start."""
+    """Compares the figures of nodes, and logs them."""
 
-    def __init__(
-        self,
-        is_strict: bool,
-        state: "JobState",
-        stages: "StageProgress",
-        log: "JobLog",
-        findings: "Findings",
-    ) -> None:
-        self._is_strict = is_strict
-        self._state = state
+    def __init__(self, controller: Decider, stages: "StageProgress", findings: "Findings") -> None:
+        super().__init__(controller)
+        self._is_strict = self.settings["preflight"] == "fail"  # whether findings about them end the start
         self._stages = stages
-        self._log = log
         self._findings = findings
-        self._figures: "Optional[BurnInFigures]" = None
+        self._nodes: "Dict[str, messages.BurnIn]" = {}  # their figures
         stages.vetoes[BURN_IN] = self._find_slow_nodes
 
     def handlers(self) -> "Dict[str, Handler]":
         return {"burn_in": self._on_burn_in}
 
     def _on_burn_in(self, node: str, message: "messages.BurnIn", now: float) -> None:
-        self._figures = self._figures or BurnInFigures()
-        self._figures.record(node, message)
-        self._log.event(
+        self._nodes[node] = message
+        self.log.event(
             "burn_in",
             node=node,
             kind=message["kind"],
@@ -82,38 +71,28 @@ class BurnIn(Part):
 
     def _find_slow_nodes(self) -> bool:
         """Log the figures of all nodes; return whether a finding about them ends this start."""
-        if not self._figures:
+        if not self._nodes:
             return False
-        self._log.write("burn-in, the slowest nodes first:")
-        self._log.write_table(self._figures.table())
-        speed = self._figures.over_all()
+        self.log.write("burn-in, the slowest nodes first:")
+        self.log.write_table(self._table())
+        # The slowest node counts; it is 0 where it has not been measured.
+        speed = min([figures["all"] for figures in self._nodes.values() if figures["all"] > 0], default=0)
         if speed:
-            self._log.write("burn-in: all-reduce of all nodes: %.1f GB/s" % speed)
-        found = self._figures.findings()
+            self.log.write("burn-in: all-reduce of all nodes: %.1f GB/s" % speed)
+        found = self._find()
         for node, row in found:
             self._findings.add(node, "preflight" if self._is_strict else "warn", row)
             if self._is_strict:
-                self._state.note_finding(node)
+                self.state.note_finding(node)
         self._findings.show()
         if not (found and self._is_strict):
             return False
         nodes = list(dict.fromkeys(node for node, _ in found))
         text = "burn-in: %s: %s; %s" % (found[0][1][0], found[0][1][1], found[0][1][3])
-        self._state.fail(Failure(nodes, "preflight", text))
+        self.state.fail(Failure(nodes, "preflight", text))
         return True
 
-
-class BurnInFigures:
-    """The figures of nodes, as they come."""
-
-    def __init__(self) -> None:
-        self._nodes: "Dict[str, messages.BurnIn]" = {}
-
-    def record(self, node: str, figures: "messages.BurnIn") -> None:
-        """Note those of a node."""
-        self._nodes[node] = figures
-
-    def findings(self) -> "List[Finding]":
+    def _find(self) -> "List[Finding]":
         """A finding for each figure that is missing, or below LEAST of the median of such GPUs."""
         missing = [
             (node, [check, error, "a result", ERROR_FIX])
@@ -142,7 +121,7 @@ class BurnInFigures:
                 for node, place, figure in measured:
                     yield node, check, place, unit, figure, median
 
-    def table(self) -> "List[List[str]]":
+    def _table(self) -> "List[List[str]]":
         """The nodes with their figures, the slowest first."""
         lowest = dict.fromkeys(self._nodes, 1.0)  # figure of the node, as a part of the median
         for node, _, _, _, figure, median in self._compare():
@@ -157,10 +136,6 @@ class BurnInFigures:
         if len(names) > MOST_ROWS:
             rows.append(["%d more nodes" % (len(names) - MOST_ROWS), "", "in burn_in of events.jsonl"])
         return rows
-
-    def over_all(self) -> float:
-        """The bandwidth of an all-reduce over all nodes in GB/s, as the slowest node sees it; 0: none."""
-        return min([figures["all"] for figures in self._nodes.values() if figures["all"] > 0], default=0)
 
 
 def _range(figures: "List[float]") -> str:

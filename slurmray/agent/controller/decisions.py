@@ -15,6 +15,7 @@ from .failure import Failure
 from .findings import Findings
 from .losses import Losses
 from .node_usage import Usage
+from .part import Decider
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ FATES = {
 }
 
 
-class Controller:
+class Controller(Decider):
     """Decides from the nodes' messages and the clock what happens next and how the job ends."""
 
     def __init__(
@@ -55,9 +56,9 @@ class Controller:
         self.requests = requests
         self.state = state.JobState([*job["nodes"], *job["spares"]], requests)
         self.nodes = self.state.nodes
-        self.gate = BringUpGate(settings, self.state, log, actions)
-        self.losses = Losses(settings, job, self.state, actions)
-        self.endings = Endings(settings, job, self.state, log, actions)
+        self.gate = BringUpGate(self)
+        self.losses = Losses(self)
+        self.endings = Endings(self)
         self.findings = Findings(log)
         self.bring_up = BringUp(log, len(self.nodes))
         self.parts = list(self._make_parts())
@@ -70,7 +71,7 @@ class Controller:
             "heartbeat": self._on_heartbeat,
             "phase": self._on_phase,
             "versions": self._on_versions,
-            "join": self._on_join,
+            "join": self.gate.on_join,
             "joined": self._on_joined,
             "ready": self._on_ready,
             "reachable_at": self._on_reachable_at,
@@ -81,7 +82,7 @@ class Controller:
             "trainer": self._on_trainer,
             "attach": self._on_attach,
             "dashboard": self._on_dashboard,
-            "not_ready": self._on_not_ready,
+            "not_ready": self.gate.on_not_ready,
             "failed": self._on_failed,
             "gpus": self._on_gpus,
             "signal": self._on_signal,
@@ -94,22 +95,22 @@ class Controller:
 
     def _make_parts(self) -> "Iterator[Part]":
         """Yield what only some jobs need."""
-        settings, job, log, send = self.settings, self.job, self.log, self.actions.send
+        settings = self.settings
         if settings["watch"]["interval"]:
-            yield Usage(settings["watch"]["interval"], self.actions.write_usage)
+            yield Usage(self)
         if parts.is_needed("watch", settings):
             from .stall import StallWatch
 
-            yield StallWatch(settings["watch"], job, self.state, log, send)
+            yield StallWatch(self)
         if parts.is_needed("stages", settings):
             from .stage_progress import StageProgress
 
-            stages = StageProgress(settings, job["nodes"], self.state, log, send)
+            stages = StageProgress(self)
             yield stages
             if parts.is_needed("burn_in", settings):
                 from .burn_in_figures import BurnIn
 
-                yield BurnIn(settings["preflight"] == "fail", self.state, stages, log, self.findings)
+                yield BurnIn(self, stages, self.findings)
 
     # -- inputs ------------------------------------------------------------------------------------------
 
@@ -161,10 +162,6 @@ class Controller:
         if (what or line) not in self._logged:
             self._logged.add(what or line)
             self.log.write(line)
-
-    def on_output(self, line: str) -> None:
-        """Handle a line of the step's output that is not a message."""
-        self.log.write(line)
 
     def on_srun_error(self, line: str, nodes: "List[str]") -> None:
         """Look for a lost node in what srun prints. nodes: of its step."""
@@ -254,9 +251,6 @@ class Controller:
         self.bring_up.done("container", [node])
         self.actions.send({"type": "head_versions", "text": message["text"]})
 
-    def _on_join(self, _node: str, message: "messages.HeadJoined", _now: float) -> None:
-        self.gate.on_join(message["address"])
-
     def _on_joined(self, _node: str, message: "messages.Joined", _now: float) -> None:
         self.bring_up.done("ray", message["nodes"], message["gpus"])
 
@@ -286,7 +280,7 @@ class Controller:
         text = "%s: %s; %s" % (row[0], found, fix)
         if unfit in self.job["spares"] or self.state.has_trained:  # it takes the place of a lost one
             self.state.note_finding(unfit)
-            self._fail_node(unfit, kind, text)
+            self._fail(Failure([unfit], kind, text))
             return
         self.state.fail(Failure([unfit], kind, text))
         if "worker" in message:
@@ -337,14 +331,11 @@ class Controller:
     def _on_dashboard(self, node: str, message: "messages.Dashboard", _now: float) -> None:
         self.log.event("dashboard", node=node, port=message["port"], address=message["address"])
 
-    def _on_not_ready(self, _node: str, message: "messages.NotReady", _now: float) -> None:
-        self.gate.not_ready.append((message["missing"], message["why"]))
-
     def _on_failed(self, node: str, message: "messages.Failed", now: float) -> None:
         if message["kind"] in UNFIT and not self.state.has_trained:
             self.gate.note_unfit(node, now)
             self.state.note_unfit(node)
-        self._fail_node(node, message["kind"], message["message"], message.get("log", ""))
+        self._fail(Failure([node], message["kind"], message["message"], message.get("log", "")))
 
     def _on_gpus(self, node: str, message: "messages.Gpus", _now: float) -> None:
         if not message["lost"]:
@@ -365,7 +356,7 @@ class Controller:
         self.endings.on_signal(message["name"], now)
 
     def _on_tether_lost(self, node: str, _message: "messages.TetherLost", _now: float) -> None:
-        self._fail_node(node, "ray", "the node's task was killed")
+        self._fail(Failure([node], "ray", "the node's task was killed"))
 
     def _on_thread_error(self, node: str, message: "messages.ThreadError", _now: float) -> None:
         self._log_once("%s: %s" % (node, message["text"]), message["text"])
@@ -373,12 +364,9 @@ class Controller:
     def _on_gone(self, node: str, _message: "messages.Gone", _now: float) -> None:
         self.losses.monitor.forget(node)
         if node != self.head and not self.endings.is_expected:
-            self._fail_node(node, "ray", "container exited unexpectedly (not stopped by Slurm)")
+            self._fail(Failure([node], "ray", "container exited unexpectedly (not stopped by Slurm)"))
 
     # -- failures ----------------------------------------------------------------------------------------
-
-    def _fail_node(self, node: str, kind: str, text: str, log: str = "") -> None:
-        self._fail(Failure([node], kind, text, log))
 
     def _fail(self, failure: Failure) -> None:
         """Handle a failure: the job may be over, or continue without its nodes."""

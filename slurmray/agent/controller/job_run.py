@@ -10,8 +10,8 @@ import sys
 from .. import background_io, command_runner, heartbeat, job_log, loader, parts, paths, script_parts, signals
 from ..wire import codec
 from . import run_directory, step_environment
-from .actions import SLURMCTLD, Actions
 from .decisions import Controller
+from .losses import SLURMCTLD
 from .outcome import outcome_of
 from .step import start_steps
 
@@ -45,8 +45,8 @@ PING_TIMEOUT = 2.0  # seconds for slurmctld
 NO_BINDING = b"srun: cluster configuration lacks support for cpu binding\n"
 
 
-class JobRun(Actions):
-    """The steps of a job, and the side effects of the controller that decides about them.
+class JobRun:
+    """The steps of a job, and the side effects (Actions) of the controller that decides about them.
 
     text: the script. components: of the job. files: for writes to the run directory.
     """
@@ -67,34 +67,33 @@ class JobRun(Actions):
         self.log = log
         self.clock = heartbeat.Clock()
         self.controller = Controller(self.settings, job, log, self, requests)
-        self._components = components
-        self._requests = requests
-        self._loop = turns
+        self.components = components
+        self.requests = requests
+        self.loop = turns
         self._steps: "List[Step]" = []
-        self._files = files
+        self.files = files
         self._questions = background_io.CallQueue("questions to slurmctld")
         self._readers: "List[subprocess.Popen[bytes]]" = []
         self._remote_readers: "List[subprocess.Popen[bytes]]" = []  # sruns, on a head node elsewhere
-        self._services: "Dict[str, subprocess.Popen[bytes]]" = {}  # steps of services, by name
-        self._service_nodes: "Dict[str, List[str]]" = {}  # of these steps
+        self._services: "List[ServiceStep]" = []
         self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
-        self._next_look = 0.0  # for `slurmray cancel --now`, by the clock
-        self._next_progress = 0.0  # look for the trainer's progress
+        self._cancel = heartbeat.Timer(CANCEL_INTERVAL)  # looks for `slurmray cancel --now`
+        self._progress = heartbeat.Timer(PROGRESS_INTERVAL)  # looks for the trainer's progress
         # What other threads have found out: functions of the controller, which also get the time.
         self._inbox: "collections.deque[Callable[[float], None]]" = collections.deque()
 
     def run(self) -> "Outcome":
         """Start one task on every node, handle their messages, and end the step."""
         controller = self.controller
-        if self._requests.is_end_requested:  # before the first start, or while it waited for slurmctld
-            if self._requests.is_stopping:
+        if self.requests.is_end_requested:  # before the first start, or while it waited for slurmctld
+            if self.requests.is_stopping:
                 self.log.event("stop")
             return outcome_of(controller.state, self.settings, 0)
-        self._steps = start_steps(self.text, self.job, self._components)
+        self._steps = start_steps(self.text, self.job, self.components)
         for step in self._steps:  # first: what srun prints explains the messages of tasks that it ends
-            self._loop.add(step.errors, functools.partial(self._copy_errors, step))
+            self.loop.add(step.errors, functools.partial(self._copy_errors, step))
         for step in self._steps:
-            self._loop.add(step.output, functools.partial(self._receive, step))
+            self.loop.add(step.output, functools.partial(self._receive, step))
         self.send({"type": "job", "job": self.job})
         while not controller.may_end(self.clock.now()):
             self._run_once()
@@ -102,9 +101,9 @@ class JobRun(Actions):
         srun_code = max(map(self._wait_for, self._steps))
         state = controller.state
         self._end_output(OUTPUT_WAIT if state.trainer_code is not None else LOST_OUTPUT_WAIT)
-        if not (state.failure or self._requests.is_stopping) and state.trainer_code is None:
+        if not (state.failure or self.requests.is_stopping) and state.trainer_code is None:
             # Slurm's SIGTERM may end all tasks before it reaches this process.
-            self._loop.turn(SIGNAL_DELAY)
+            self.loop.turn(SIGNAL_DELAY)
         controller.findings.show()
         for text in controller.gate.not_ready_texts():
             self.log.write("not ready: " + text)
@@ -114,26 +113,24 @@ class JobRun(Actions):
 
     def _run_once(self) -> None:
         """Wait for messages and signals, at most half a second, and handle them."""
-        self._loop.turn(0.5)
+        self.loop.turn(0.5)
         now, controller = self.clock.now(), self.controller
-        for name, service in list(self._services.items()):
-            code = service.poll()
+        for service in self._services:
+            code = service.process.poll() if service.process else None
             if code is not None:
-                controller.losses.on_service_step_over(name, self._service_nodes[name], code, now)
+                controller.losses.on_service_step_over(service.name, service.nodes, code, now)
         for reader in self._remote_readers:
             code = reader.poll()
             if code:
                 controller.losses.on_output_step_over(code, now)
         while self._inbox:
             self._inbox.popleft()(now)
-        while self._requests.signals:
-            controller.endings.on_signal(self._requests.signals.pop(0), now)
-        if self._requests.is_stopping and now >= self._next_look:
-            self._next_look = now + CANCEL_INTERVAL
-            self._files.submit(self._read_cancel)
-        if parts.is_needed("watch", self.settings) and now >= self._next_progress:
-            self._next_progress = now + PROGRESS_INTERVAL
-            self._files.submit(self._read_progress)
+        while self.requests.signals:
+            controller.endings.on_signal(self.requests.signals.pop(0), now)
+        if self.requests.is_stopping and self._cancel.is_due(now):
+            self.files.submit(self._read_cancel)
+        if self._progress.is_due(now) and parts.is_needed("watch", self.settings):
+            self.files.submit(self._read_progress)
         controller.tick(now)
 
     def _read_progress(self) -> None:
@@ -165,7 +162,7 @@ class JobRun(Actions):
         ESLURM_ALREADY_DONE). Opening it makes a network file system look again.
         """
         with open(os.path.join(self.job["run_dir"], paths.CANCEL_NOW)) as file:
-            self._requests.is_grace_over = bool(file.read(1))
+            self.requests.is_grace_over = bool(file.read(1))
 
     def _receive(self, step: "Step", data: bytes) -> None:
         """Handle the messages of a step, or its end."""
@@ -174,7 +171,7 @@ class JobRun(Actions):
             try:
                 message = codec.decode(line)
             except codec.ProtocolError as error:
-                controller.on_output(str(error))
+                self.log.write(str(error))
                 continue
             if message:
                 controller.on_message(message, now)
@@ -182,7 +179,7 @@ class JobRun(Actions):
                 if message["type"] == "started" and not step.number and str(message.get("step")).isdigit():
                     step.number = message["step"]
             else:
-                controller.on_output(line.decode("utf-8", "replace"))
+                self.log.write(line.decode("utf-8", "replace"))
         if not data:
             step.has_ended = True
             controller.losses.on_step_over(step.nodes, now)
@@ -210,14 +207,15 @@ class JobRun(Actions):
                         name = "%s.%s" % (step.job, step.number)
                         command_runner.run_slurm(["scancel", "--signal=" + signals[0], name], 10)
                 signals, due = signals[1:], now + SIGNAL_WAIT
-        for service in list(self._services.values()):
-            _end(service, SERVICE_WAIT)  # the node agents have ended its tasks
+        for service in self._services:
+            if service.process:
+                _end(service.process, SERVICE_WAIT)  # the node agents have ended its tasks
 
     def _wait_for(self, step: "Step") -> int:
         """Copy the rest of what an srun prints, and return its exit code."""
         while True:
             code = step.process.poll()
-            if not self._loop.turn(0.1 if code is None else 0) and code is not None:
+            if not self.loop.turn(0.1 if code is None else 0) and code is not None:
                 return code
 
     def _end_output(self, seconds: float) -> None:
@@ -255,7 +253,7 @@ class JobRun(Actions):
     def _read_elsewhere(self, fifo: str) -> "IO[bytes]":
         """Start a step that reads a FIFO of the head node, where that is another host; return its output."""
         argv = script_parts.story_command(self.text, "read_output", self.job["nodes"][0], fifo)
-        env = step_environment.step_environment(os.environ, self.text, self._components[0].record)
+        env = step_environment.step_environment(os.environ, self.text, self.components[0].record)
         reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env)
         self._readers.append(reader)
         self._remote_readers.append(reader)
@@ -292,34 +290,26 @@ class JobRun(Actions):
         if parts.is_needed("pyxis", self.settings):
             from .service_steps import list_steps
 
-            for step in list_steps(self.text, self.settings, self.job, self._components[0].record, folder):
-                self._service_nodes[step.name] = step.nodes
-                self._files.submit(
-                    functools.partial(self._start_service, step)
-                )  # the run directory may be slow
-
-    def _start_service(self, step: "ServiceStep") -> None:
-        path = os.path.join(self.job["run_dir"], "logs", "service-%s.log" % step.name)
-        with open(path, "ab", opener=paths.own_file) as log:
-            self._services[step.name] = subprocess.Popen(
-                step.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=step.env
-            )
+            record = self.components[0].record
+            self._services = list(list_steps(self.text, self.settings, self.job, record, folder))
+            for step in self._services:
+                self.files.submit(step.start)  # the run directory may be slow
 
     def write_heartbeat_file(self) -> None:
-        self._files.submit(functools.partial(run_directory.write_heartbeat, self.job["run_dir"]))
+        self.files.submit(functools.partial(run_directory.write_heartbeat, self.job["run_dir"]))
 
     def write_usage(self, nodes: "Dict[str, Dict[str, Any]]") -> None:
-        self._files.submit(functools.partial(run_directory.write_usage, self.job["run_dir"], nodes))
+        self.files.submit(functools.partial(run_directory.write_usage, self.job["run_dir"], nodes))
         if self.settings["ray"]["metrics"]:
             from . import metrics
 
             text = metrics.as_text(nodes, self.job)
-            self._files.submit(functools.partial(run_directory.write_metrics, self.job["run_dir"], text))
+            self.files.submit(functools.partial(run_directory.write_metrics, self.job["run_dir"], text))
 
     def mark_done(self, name: str) -> None:
         self.job["done_before"].append(name)  # for a restart
         path = os.path.join(self.job["run_dir"], "prepared-" + name)
-        self._files.submit(lambda: job_log.append(path, ""))
+        self.files.submit(lambda: job_log.append(path, ""))
 
 
 def _end(process: "subprocess.Popen[bytes]", seconds: float) -> None:

@@ -1,10 +1,10 @@
 """What the nodes use, by their latest samples."""
 
-from .part import Part
+from .part import Decider, Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Dict, Optional, Tuple
 
     from ..wire import messages
 
@@ -12,41 +12,35 @@ FIRST_WAIT = 5.0  # seconds from the first sample to the first file: heartbeats 
 
 
 class Usage(Part):
-    """Keeps each node's latest sample. interval: seconds between two of them. write: writes as_dict()."""
+    """Keeps each node's latest sample, and writes them."""
 
-    def __init__(self, interval: float, write: "Callable[[Dict[str, Dict[str, Any]]], None]") -> None:
-        self._interval = interval
-        self._write = write
-        self._uses: "Dict[str, messages.Use]" = {}
-        self._times: "Dict[str, float]" = {}  # of these
-        self._idle_since: "Dict[str, float]" = {}  # nodes with an idle GPU
+    def __init__(self, controller: Decider) -> None:
+        super().__init__(controller)
+        # Of each node: the sample, its time, and since when a GPU is idle; None: none is.
+        self._samples: "Dict[str, Tuple[messages.Use, float, Optional[float]]]" = {}
         self._due = float("inf")
 
     def on_sample(self, node: str, use: "messages.Use", now: float) -> None:
-        if not self._uses:
+        if not self._samples:
             self._due = now + FIRST_WAIT
-        self._uses[node], self._times[node] = use, now
-        if use.get("lowest") == 0:
-            self._idle_since.setdefault(node, now)
-        else:
-            self._idle_since.pop(node, None)
+        _, _, idle_since = self._samples.get(node, (use, now, None))
+        idle_since = now if idle_since is None else idle_since
+        self._samples[node] = use, now, idle_since if use.get("lowest") == 0 else None
 
     def on_node_left_out(self, node: str) -> None:
-        for table in (self._uses, self._times, self._idle_since):
-            table.pop(node, None)
+        self._samples.pop(node, None)
 
     def tick(self, now: float) -> None:
         """Write the samples, an interval after the last time."""
         if now >= self._due:
-            self._due = now + self._interval
-            self._write(self.as_dict(now))
+            self._due = now + self.settings["watch"]["interval"]
+            self.actions.write_usage(self.as_dict(now))
 
     def as_dict(self, now: float) -> "Dict[str, Dict[str, Any]]":
         """{node: its sample, with `age` in seconds and, if a GPU is idle, `idle`: for how many seconds}."""
         rows: "Dict[str, Dict[str, Any]]" = {}
-        for node, use in self._uses.items():
-            row = rows[node] = dict(use)
-            row["age"] = round(now - self._times[node])
-            if node in self._idle_since:
-                row["idle"] = round(now - self._idle_since[node])
+        for node, (use, then, idle_since) in self._samples.items():
+            rows[node] = dict(use, age=round(now - then))
+            if idle_since is not None:
+                rows[node]["idle"] = round(now - idle_since)
         return rows

@@ -1,17 +1,38 @@
-"""What the controller does in some jobs only, in parts: make_parts in decisions.py lists them."""
+"""What the controller consists of: those who decide about one thing each, in parts for some jobs only."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
+    from ..job_log import JobLog
     from ..wire import messages
+    from ..wire.settings import Job, Settings
+    from .actions import Actions
     from .failure import Failure
+    from .state import JobState
 
     Handler = Callable[[str, Any, float], None]  # of a node's name, its message and the time
 
 
-class Part:
-    """A part of the controller. Each has those of these methods that it needs. Times are seconds."""
+class Decider:
+    """Decides about one thing, by what all of them know. Times are seconds."""
+
+    settings: "Settings"
+    job: "Job"
+    state: "JobState"
+    log: "JobLog"
+    actions: "Actions"
+
+    def __init__(self, controller: "Decider") -> None:
+        self.settings, self.job, self.state = controller.settings, controller.job, controller.state
+        self.log, self.actions = controller.log, controller.actions
+
+
+class Part(Decider):
+    """What only some jobs need: _make_parts in decisions.py lists them.
+
+    Each has those of these methods that it needs.
+    """
 
     def handlers(self) -> "Dict[str, Handler]":
         """Kinds of messages that the part handles."""

@@ -13,11 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
 
-    from ..job_log import JobLog
     from ..job_record import Record
-    from ..wire.settings import Job, Settings
+    from .decisions import Controller
     from .outcome import Outcome
-    from .state import JobState
 
 # Of `sinfo`: name and state of each node, and what jobs may ask of it.
 NODES_FORMAT = "--format=%N %t %c %m %G %f"
@@ -26,20 +24,18 @@ USABLE = ("idle", "alloc", "mix", "comp", "plnd", "resv")
 FILE_WAIT = 20.0  # seconds, for a file in the run directory
 
 
-def is_requested(state: "JobState", settings: "Settings") -> bool:
+def is_requested(controller: "Controller") -> bool:
     """Whether the trainer requested another attempt by its exit code."""
-    wanted = settings["requeue"]["exit_code"]
+    state, wanted = controller.state, controller.settings["requeue"]["exit_code"]
     is_ending = state.failure or state.requests.is_stopping
     return bool(wanted) and state.trainer_code == wanted and not is_ending
 
 
-def find_reason(
-    state: "JobState", settings: "Settings", job: "Job", outcome: "Outcome", excluded: "List[str]"
-) -> str:
+def find_reason(controller: "Controller", outcome: "Outcome", excluded: "List[str]") -> str:
     """The reason to requeue the job; "" to leave it ended. excluded: as in choose_excluded."""
-    if is_requested(state, settings):
-        return "requested by the trainer with exit code %d" % settings["requeue"]["exit_code"]
-    failure = failure_of(state)
+    if is_requested(controller):
+        return "requested by the trainer with exit code %d" % controller.settings["requeue"]["exit_code"]
+    failure, job = failure_of(controller.state), controller.job
     # Without the nodes that a finding is about, the next attempt may succeed.
     is_of_nodes = outcome.kind == "node_lost" or (outcome.kind in UNFIT and excluded)
     # The nodes were fit when the job started.
@@ -68,27 +64,22 @@ def choose_excluded(
 
 
 def requeue_if_wanted(
-    state: "JobState",
-    settings: "Settings",
-    job: "Job",
-    outcome: "Outcome",
-    record: "Record",
-    allocated: int,
-    bad: "List[str]",
-    log: "JobLog",
+    controller: "Controller", outcome: "Outcome", record: "Record", allocated: int, bad: "List[str]"
 ) -> None:
     """Requeue the job if another attempt is to follow; Slurm then ends this process.
 
     record: of this job. allocated: nodes of the job. bad: those that were lost, or failed.
     """
-    is_by_trainer = is_requested(state, settings)
+    state, job, log = controller.state, controller.job, controller.log
+    is_by_trainer = is_requested(controller)
     if state.requests.is_stopping or not (is_by_trainer or job["chances"] > 0):
         return
-    is_alike = len(settings["groups"]) == 1  # else each component has nodes and a record of its own
+    # With several groups each component has nodes and a record of its own.
+    is_alike = len(controller.settings["groups"]) == 1
     # What is wrong on all nodes is likely so on others, too.
     is_mistake = outcome.kind == "preflight" and len(bad) == allocated
     excluded = _find_excluded(record, bad, allocated) if bad and is_alike and not is_mistake else []
-    reason = find_reason(state, settings, job, outcome, excluded)
+    reason = find_reason(controller, outcome, excluded)
     if not reason:
         return
     if is_by_trainer:

@@ -30,15 +30,15 @@ class Roster:
     def __init__(self, settings: "Settings", job: "Job") -> None:
         self._settings = settings
         self._wanted = [group["nodes"] for group in settings["groups"]]  # of each group
-        self._sizes = self._wanted  # of the next start
         # Less than that is possible only without groups.
         self._possible = [self._wanted, *([int(number)] for number in settings.get("fewer_nodes", {}))]
-        self._healthy = [*job["nodes"], *job["spares"]]
+        healthy = [*job["nodes"], *job["spares"]]
         counts = job["spares_of_groups"]
         self._group_of = {
-            node: nodes.group_number(settings, rank, counts) for rank, node in enumerate(self._healthy)
+            node: nodes.group_number(settings, rank, counts) for rank, node in enumerate(healthy)
         }
-        self.allocated = len(self._healthy)  # nodes
+        self._choose(healthy, self._wanted)
+        self.allocated = len(healthy)  # nodes
         self._last: "Tuple[Tuple[str, str], float]" = (("", ""), 0.0)  # see _find_cause; and when that was
         self._has_begun = False  # Slurm has started a task in this allocation
         self._is_restart = False  # the next start counts as a restart
@@ -85,7 +85,7 @@ class Roster:
             times = now - then, limits["window"]
             self.refusal = "the same has happened %d s after the last restart; restart.window is %d s" % times
         else:
-            self._healthy, self._sizes = healthy, max(sizes)
+            self._choose(healthy, max(sizes))
             self._without_process = [node for node in self._without_process if node not in healthy]
             if is_restart:
                 self.restarts += 1
@@ -105,22 +105,13 @@ class Roster:
         is_lost = outcome.kind == "node_lost" and failure_of(controller.state) is not None
         return is_lost and self._settings["on_node_loss"] == "restart"
 
-    @property
-    def nodes(self) -> "List[str]":
-        """The nodes of the next start, the head node first."""
-        groups = zip(self._split(self._healthy), self._sizes)
-        return [node for members, size in groups for node in members[:size]]
-
-    @property
-    def spares(self) -> "List[str]":
-        """The nodes that wait for one of these to fail."""
-        groups = zip(self._split(self._healthy), self._sizes)
-        return [node for members, size in groups for node in members[size:]]
-
-    @property
-    def spares_of_groups(self) -> "List[int]":
-        """How many of them each group has."""
-        return [len(members) - size for members, size in zip(self._split(self._healthy), self._sizes)]
+    def _choose(self, healthy: "List[str]", sizes: "List[int]") -> None:
+        """Set the nodes of the next start. sizes: how many of each group."""
+        self._healthy = healthy
+        groups = list(zip(self._split(healthy), sizes))
+        self.nodes = [node for members, size in groups for node in members[:size]]  # the head node first
+        self.spares = [node for members, size in groups for node in members[size:]]  # wait for one to fail
+        self.spares_of_groups = [len(members) - size for members, size in groups]
 
     def _split(self, healthy: "List[str]") -> "List[List[str]]":
         """The nodes of each group."""

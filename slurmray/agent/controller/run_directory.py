@@ -11,7 +11,7 @@ from ..job_errors import JobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Tuple
 
     from ..wire.settings import Job, Settings
 
@@ -100,16 +100,10 @@ def count_restarts(path: str, most: int) -> int:
     path: its run directory. most: restart.max.
     """
     try:
-        run = os.open(path, OPEN_FOLDER | os.O_NOFOLLOW)
+        events, _ = _read_own(path, "events.jsonl", MAX_EVENTS)
     except OSError:
         return 0
-    try:
-        numbers = map(int, RESTART.findall(_read_own(run, "events.jsonl", MAX_EVENTS)))
-    except OSError:
-        return 0
-    finally:
-        os.close(run)
-    return max((number for number in numbers if number <= most), default=0)
+    return max((number for number in map(int, RESTART.findall(events)) if number <= most), default=0)
 
 
 def make(job: "Job", submit_dir: str, cluster: str) -> "List[str]":
@@ -178,24 +172,25 @@ def _set_others_aside(folder: int, place: str, job: "Job", cluster: str) -> "Lis
 def _read_cluster(folder: int, name: str) -> "Optional[str]":
     """The cluster of the job whose run directory that is; None: it is not of a job of this user."""
     try:
-        run = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder)
-    except OSError:
-        return None
-    try:
-        mark = _read_own(run, "mark", 4096)
-        if os.fstat(run).st_uid not in (os.geteuid(), paths.probe_owner(folder)):
-            return None
-        return mark.decode("utf-8", "replace").split("\n")[1]
+        mark, owner = _read_own(name, "mark", 4096, folder)
+        is_own = owner in (os.geteuid(), paths.probe_owner(folder))
+        return mark.decode("utf-8", "replace").split("\n")[1] if is_own else None
     except (OSError, IndexError):
         return None
+
+
+def _read_own(run_dir: str, name: str, size: int, place: "Optional[int]" = None) -> "Tuple[bytes, int]":
+    """The first bytes of a file in a run directory, and the owner of that one. OSError.
+
+    None unless it is a regular file of the same owner. place: an open folder, in which run_dir begins.
+    """
+    run = os.open(run_dir, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=place)
+    try:
+        data, status = paths.read_begin(name, size, run)
+        owner = os.fstat(run).st_uid
+        return (data if status.st_uid == owner else b""), owner
     finally:
         os.close(run)
-
-
-def _read_own(run: int, name: str, size: int) -> bytes:
-    """The first bytes of a file in an open run directory; none unless it is a regular one of its owner."""
-    data, status = paths.read_begin(name, size, run)
-    return data if status.st_uid == os.fstat(run).st_uid else b""
 
 
 def _has_ended(path: str) -> bool:

@@ -1,22 +1,35 @@
 """The services that are steps of their own: with pyxis, those with an image of their own."""
 
-import collections
 import os
+import subprocess
 
-from .. import script_parts
+from .. import paths, script_parts
 from ..nodes import places
 from . import step_environment
 from .step import container_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Dict, Iterator, List, Optional, Tuple
 
     from ..job_record import Record
     from ..wire.settings import Job, Settings
 
-# name: of the service. nodes: on which it runs. argv, env: of srun.
-ServiceStep = collections.namedtuple("ServiceStep", "name nodes argv env")
+
+class ServiceStep:
+    """The step of a service. nodes: on which it runs. srun: argv, environment and log."""
+
+    def __init__(self, name: str, nodes: "List[str]", srun: "Tuple[List[str], Dict[str, str], str]") -> None:
+        self.name = name
+        self.nodes = nodes
+        self.process: "Optional[subprocess.Popen[bytes]]" = None  # once it is started
+        self._srun = srun
+
+    def start(self) -> None:
+        """Start srun. OSError."""
+        argv, env, path = self._srun
+        with open(path, "ab", opener=paths.own_file) as log:
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
 
 
 def list_steps(
@@ -37,4 +50,5 @@ def list_steps(
             text, "start_service", *counts, folder, service["name"], logs, *options
         )
         env = step_environment.step_environment(os.environ, text, record)
-        yield ServiceStep(service["name"], nodes, argv, env)
+        log = os.path.join(logs, "service-%s.log" % service["name"])
+        yield ServiceStep(service["name"], nodes, (argv, env, log))

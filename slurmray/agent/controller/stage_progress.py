@@ -2,17 +2,15 @@
 
 from . import protocol
 from .host_list import names
-from .part import Part
+from .part import Decider, Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Set, Tuple
 
-    from ..job_log import JobLog
     from ..wire import messages
     from ..wire.settings import Settings
     from .part import Handler
-    from .state import JobState
 
 BURN_IN = "burn-in"  # a stage
 PROGRESS_INTERVAL = 60.0  # seconds between two log lines about a stage without progress
@@ -20,24 +18,12 @@ CHANGES_INTERVAL = 5.0  # seconds between two with progress
 
 
 class StageProgress(Part):
-    """Counts the nodes that are done with the stages of a start, and lets all begin with the next ones.
+    """Counts the nodes that are done with the stages of a start, and lets all begin with the next ones."""
 
-    nodes: those that take part. send: sends a message to all nodes.
-    """
-
-    def __init__(
-        self,
-        settings: "Settings",
-        nodes: "List[str]",
-        state: "JobState",
-        log: "JobLog",
-        send: "Callable[[messages.ToNodes], None]",
-    ) -> None:
-        self._log = log
-        self._nodes = nodes
-        self._state = state
-        self._send = send
-        self._names = list_stages(settings)
+    def __init__(self, controller: Decider) -> None:
+        super().__init__(controller)
+        self._nodes = self.job["nodes"]  # those that take part
+        self._names = list_stages(self.settings)
         self.vetoes: "Dict[str, Callable[[], bool]]" = {}  # stage -> whether its results end this start
         self._joining: "Dict[str, Set[str]]" = {}  # replacement -> stages that it has to do
         self._begun: "Dict[str, float]" = {}
@@ -45,7 +31,10 @@ class StageProgress(Part):
         self._logged: "Dict[str, Tuple[float, int]]" = {}  # when, and how many nodes were done
 
     def handlers(self) -> "Dict[str, Handler]":
-        return {"stage_done": lambda node, message, now: self.done(message["stage"], node, now)}
+        return {"stage_done": self._on_stage_done}
+
+    def _on_stage_done(self, node: str, message: "messages.StageDone", now: float) -> None:
+        self.done(message["stage"], node, now)
 
     def on_progress(self, progress: str, now: float) -> None:
         """The nodes can begin with their first stages, or with those that need Ray."""
@@ -64,14 +53,14 @@ class StageProgress(Part):
 
     def done(self, stage: str, node: str, now: float) -> None:
         """Note that a node is done with a stage. Once all are, they can go on."""
-        if self._state.has_trained:
+        if self.state.has_trained:
             self._joining.get(node, set()).discard(stage)
             return
         self._done.setdefault(stage, set()).add(node)
         self.tick(now)
         ends_start = self.vetoes.get(stage, bool)
         if len(self._done[stage]) == len(self._nodes) and not ends_start():
-            self._send({"type": "stage_done", "stage": stage})
+            self.actions.send({"type": "stage_done", "stage": stage})
             self._begin(now)
 
     def tick(self, now: float) -> None:
@@ -90,18 +79,13 @@ class StageProgress(Part):
         text += " after %d min" % minutes if minutes else ""
         if len(done) < len(self._nodes):
             text += ", waiting for " + names([node for node in self._nodes if node not in done])
-        self._log.event("phase", phase=stage.replace("-with-ray", ""), text=text)
+        self.log.event("phase", phase=stage.replace("-with-ray", ""), text=text)
 
 
 def list_stages(settings: "Settings") -> "List[str]":
     """Names of the stages that a job has."""
     stages = [BURN_IN] if settings["checks"]["burn_in"] else []
-    if any(not item["needs_ray"] for item in settings["prepare"]):
-        stages.append("prepare")
-    if any(not item["needs_ray"] for item in settings["services"]):
-        stages.append("services")
-    if any(item["needs_ray"] for item in settings["prepare"]):
-        stages.append("prepare-with-ray")
-    if any(item["needs_ray"] for item in settings["services"]):
-        stages.append("services-with-ray")
+    for needs_ray, ending in ((False, ""), (True, "-with-ray")):
+        for kind, items in (("prepare", settings["prepare"]), ("services", settings["services"])):
+            stages += [kind + ending] * any(item["needs_ray"] == needs_ray for item in items)
     return stages

@@ -10,17 +10,14 @@ import os
 from . import protocol
 from .failure import Failure
 from .host_list import names
-from .part import Part
+from .part import Decider, Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Tuple
 
-    from ..job_log import JobLog
     from ..wire import messages
-    from ..wire.settings import Job, Watch
     from .part import Handler
-    from .state import JobState
 
 # CPUs of a node that are busy where it compiles, loads or writes. Ray itself needs less.
 BUSY_CORES = 0.8
@@ -33,23 +30,12 @@ FEW = 3  # processes that are named
 class StallWatch(Part):
     """Decides whether the trainer is stalled, from samples, output and progress file.
 
-    job: its run directory gets the evidence, and it counts the stalls of all starts. send: sends a message to
-    all nodes. Times are seconds.
+    The job's run directory gets the evidence, and the job counts the stalls of all starts.
     """
 
-    def __init__(
-        self,
-        watch: "Watch",
-        job: "Job",
-        state: "JobState",
-        log: "JobLog",
-        send: "Callable[[messages.ToNodes], None]",
-    ) -> None:
-        self._watch = watch
-        self._job = job
-        self._state = state
-        self._log = log
-        self._send = send
+    def __init__(self, controller: Decider) -> None:
+        super().__init__(controller)
+        self._watch = self.settings["watch"]
         self._since: "Optional[float]" = None  # when something last moved; None: no trainer runs
         self._progress_since = 0.0
         self._progress_seen = float("-inf")  # when its file system last answered
@@ -62,9 +48,6 @@ class StallWatch(Part):
         self._due = 0.0  # until when that is awaited
         self._stacks: "List[Tuple[str, str, str]]" = []  # node, process, place
         self._complete: "List[str]" = []  # nodes that have sent theirs
-
-    def handlers(self) -> "Dict[str, Handler]":
-        return {"stacks": self._on_stacks}
 
     def on_progress(self, progress: str, now: float) -> None:
         """The trainer starts."""
@@ -102,33 +85,36 @@ class StallWatch(Part):
     def on_node_left_out(self, node: str) -> None:
         self._still.pop(node, None)
 
+    def handlers(self) -> "Dict[str, Handler]":
+        return {"stacks": self._on_stacks}
+
     def _on_stacks(self, node: str, message: "messages.Stacks", _now: float) -> None:
-        if self._text and message["number"] == self._job["stalls"]:
+        if self._text and message["number"] == self.job["stalls"]:
             self._stacks += [(node, process, place) for process, place in message["rows"]]
             if message["is_complete"]:
                 self._complete.append(node)
 
     def tick(self, now: float) -> "Optional[Failure]":
         """Return a failure once the trainer is stalled, the evidence is collected, and the job is to end."""
-        state = self._state
+        state = self.state
         is_ending = state.failure or state.requests.is_end_requested
         if state.progress != protocol.TRAINING or is_ending or self._since is None:
             return None
         if not self._text:
             self._text = self._find(now)
             if self._text:
-                self._job["stalls"] += 1
+                self.job["stalls"] += 1
                 self._stacks, self._complete = [], []
                 self._due = now + EVIDENCE_WAIT
-                self._send({"type": "collect_evidence", "number": self._job["stalls"]})
+                self.actions.send({"type": "collect_evidence", "number": self.job["stalls"]})
             return None
-        nodes = sum(state.nodes[name].takes_part for name in self._job["nodes"])
+        nodes = sum(state.nodes[name].takes_part for name in self.job["nodes"])
         if now < self._due and len(set(self._complete)) < nodes:
             return None
         text, self._text = "; ".join(filter(None, [self._text, describe_stacks(self._stacks)])), ""
-        number = self._job["stalls"]
-        folder = os.path.join(self._job["run_dir"], "logs", "stall-%d" % number)
-        self._log.event("stall", number=number, text=text, folder=folder)
+        number = self.job["stalls"]
+        folder = os.path.join(self.job["run_dir"], "logs", "stall-%d" % number)
+        self.log.event("stall", number=number, text=text, folder=folder)
         self._begin(now)
         return None if self._watch["action"] == "report" else Failure([], "stalled", text)
 
@@ -142,12 +128,11 @@ class StallWatch(Part):
             return ""
         if self._output >= 0 and now - self._output_seen >= ANSWER_WAIT:
             return ""
-        parts = []
-        for what in sorted(set(self._still.values())):
-            parts.append(
-                "%s: %s" % (names(sorted(node for node in self._still if self._still[node] == what)), what)
-            )
-        return "no output for %s; GPUs of %s" % (minutes, "; of ".join(parts))
+        nodes: "Dict[str, List[str]]" = {}
+        for node in sorted(self._still):
+            nodes.setdefault(self._still[node], []).append(node)
+        texts = ["%s: %s" % (names(nodes[what]), what) for what in sorted(nodes)]
+        return "no output for %s; GPUs of %s" % (minutes, "; of ".join(texts))
 
     def _judge(self, node: str, use: "messages.Use") -> str:
         """What the GPUs of a node do, if that is no work; "" if it may be."""

@@ -74,11 +74,12 @@ class NodeAgent(NodeApi):
     def work(self) -> None:
         """Do the work of this node from the first check to the clean-up, which always happens."""
         from . import checks, facts, job_folder, leftovers, runtimes
+        from .checks import shared_run_directory
 
         runtime: "Optional[Runtime]" = None
         try:
             self._await_job()
-            checks.open_run_directory(self)
+            shared_run_directory.open_run_directory(self)
             self._run_setup()
             self.env = facts.drop_foreign_session(self.env)
             if parts.is_needed("expansion", self.settings):
@@ -152,7 +153,9 @@ class NodeAgent(NodeApi):
     def _run_setup(self) -> None:
         """Run the job spec's `setup`. Its environment is that of everything started on this node."""
         if self.settings["setup"] and not self._is_set_up:
-            self.env = self.environment_after(self.settings["setup"], "setup")
+            from .commands import environment_after
+
+            self.env = environment_after(self, self.settings["setup"], "setup")
 
     def _run_container(self, runtime: "Runtime") -> None:
         """Start the container process and wait for its end."""
@@ -283,7 +286,7 @@ class NodeAgent(NodeApi):
             self._service_logs.finish(SERVICE_LOGS_WAIT)
         if self.folder and self._container:
             self._keep_ray_logs()
-        if self.folder and not job_folder.remove(self, runtime):
+        if self.folder and not job_folder.remove(self, runtime.rm if runtime else []):
             self.phase("end", "cannot remove %s on %s" % (self.folder, self.name))
 
     def _keep_ray_logs(self) -> None:

@@ -1,9 +1,8 @@
 """The node agent as checks, runtimes and clean-up use it: commands, findings, facts about the node."""
 
 import os
-import subprocess
 
-from .. import background_io, command_runner, job_errors, job_log, paths, script_parts
+from .. import command_runner, job_errors, job_log, paths, script_parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,14 +64,7 @@ class NodeApi:
         """Record a finding. kind: config, preflight or image, which end the job; or warn."""
         self._is_unfit = self._is_unfit or kind != "warn"
         self.send(
-            {
-                "type": "finding",
-                "kind": kind,
-                "check": check,
-                "found": str(found),
-                "wanted": str(wanted),
-                "fix": fix,
-            }
+            {"type": "finding", "kind": kind, "check": check, "found": found, "wanted": wanted, "fix": fix}
         )
 
     def soft_finding(self, check: str, found: str, wanted: str, fix: str) -> None:
@@ -132,60 +124,22 @@ class NodeApi:
         before = self.doing
         try:
             done = command_runner.run(
-                argv, env, timeout, self._is_interrupted, is_hopeless=is_hopeless,
+                argv, env, timeout, self.is_interrupted, is_hopeless=is_hopeless,
                 on_lock=None if timeout is None or self.is_cleaning_up else on_lock,
             )  # fmt: skip
         finally:
             self.doing = before
-        self._require_time()
+        self.require_time()
         return done
 
-    def _is_interrupted(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Whether running commands are to be ended."""
         return self.mail.is_stopped and not self.is_cleaning_up
 
-    def _require_time(self) -> None:
-        if self._is_interrupted():
+    def require_time(self) -> None:
+        """Raise job_errors.Stopped if running commands are to be ended."""
+        if self.is_interrupted():
             raise job_errors.Stopped
-
-    def environment_after(self, program: str, field: str) -> "Dict[str, str]":
-        """Run commands (bash) of a field of the job spec on this host, and return their environment.
-
-        JobError where they fail. Raises job_errors.Stopped.
-        """
-        output = bytearray()
-        reader, writer = os.pipe()
-        # The commands travel through standard input, as `ps` shows arguments to everybody. The story's
-        # function writes the environment to descriptor 3. Output goes to the log: a daemon may keep it open.
-        argv = ["/bin/bash", "-p", "-c", 'exec "$@" 3>&"$0"-', str(writer), *self.story_command("run_setup")]
-        begin = os.fstat(2).st_size
-        process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=2, stderr=2, env=self.env, pass_fds=[writer],
-            start_new_session=True,
-        )  # fmt: skip
-        os.close(writer)
-        assert process.stdin
-        pipe = background_io.PipeWriter(os.dup(process.stdin.fileno()))
-        process.stdin.close()
-        pipe.send(program.encode("utf-8", "surrogateescape"))
-        pipe.close()
-        self.field = field  # not `doing`: commands that hang must not extend ray.ready_timeout
-        try:
-            command_runner.collect(process, {reader: output.extend}, float("inf"), self._is_interrupted)
-        finally:
-            self.field = ""
-            os.close(reader)
-        self._require_time()
-        if not (process.returncode or output):
-            message = "%s must not exit, return or exec, nor may files that it sources: what it sets is lost"
-            raise job_errors.JobError("preflight", message % field)
-        if process.returncode:
-            lines = paths.last_lines(self.log_path, 3, begin)
-            message = "%s exited with %d: %s. Correct it; the node's log has all of its output"
-            message = message % (field, process.returncode, " / ".join(lines) or "no output")
-            raise job_errors.JobError("preflight", message)
-        pairs = (entry.partition("=") for entry in output.decode("utf-8", "surrogateescape").split("\0"))
-        return {name: value for name, equals, value in pairs if equals}
 
     def story_command(self, function: str, *args: str) -> "List[str]":
         """The command that runs a bash function of the script's story."""

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .agent_interface import NodeApi
 
-NVIDIA_SMI_TIMEOUT = 20.0  # seconds
+TIMEOUT = 20.0  # seconds for nvidia-smi
 CONTAINER_WAIT = 35.0  # seconds for the container's part
 MAX_SIZE = 4 << 20  # bytes of that
 
@@ -20,11 +20,8 @@ def collect(node: "NodeApi", number: int) -> None:
     os.makedirs(folder, 0o755, exist_ok=True)
     with open(os.path.join(folder, node.name + ".txt"), "wb", opener=paths.own_file) as file:
         if node.gpus:
-            argv = ["nvidia-smi"]
-            result = command_runner.run(
-                argv, node.env, NVIDIA_SMI_TIMEOUT, lambda: node.mail.is_stopped, False
-            )
-            text = "== nvidia-smi\n%s\n" % (result.out or result.why)
+            done = command_runner.run(["nvidia-smi"], node.env, TIMEOUT, lambda: node.mail.is_stopped, False)
+            text = "== nvidia-smi\n%s\n" % (done.out or done.why)
             file.write(text.encode("utf-8", "replace"))
         file.write(_from_container(node, os.path.join(node.inside, "evidence-%d.txt" % number)))
 

@@ -77,14 +77,13 @@ def _is_job_running(job: "Job") -> bool:
 
 def _report(job: "Job", message: str) -> None:
     """Write the loss to the job's log and events in place of the controller."""
-    for path in (job["log_file"], os.path.join(job["run_dir"], "events.jsonl")):
-        if not os.access(path, os.W_OK):
-            continue
-        if path.endswith(".jsonl"):
-            fields = {"node": job["batch_host"], "text": message}
-            job_log.append(path, job_log.event_line("node_loss", fields))
-        else:
-            job_log.append(path, job_log.log_line(job["started"], message))
+    event = job_log.event_line("node_loss", {"node": job["batch_host"], "text": message})
+    for path, line in (
+        (job["log_file"], job_log.log_line(job["started"], message)),
+        (os.path.join(job["run_dir"], "events.jsonl"), event),
+    ):
+        if os.access(path, os.W_OK):
+            job_log.append(path, line)
 
 
 def _slurm(argv: "List[str]") -> command_runner.Result:

@@ -14,10 +14,9 @@ from ..job_errors import JobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import List
 
     from .agent_interface import NodeApi
-    from .runtime_interface import Runtime
 
 TASK = "task"
 INSIDE = "inside"
@@ -92,11 +91,11 @@ def scratch_parent(node: "NodeApi") -> str:
     return node.env.get("TMPDIR") or "/var/tmp"
 
 
-def remove(node: "NodeApi", runtime: "Optional[Runtime]") -> bool:
-    """Remove the job's folder. Return whether it is gone."""
+def remove(node: "NodeApi", rm: "List[str]") -> bool:
+    """Remove the job's folder. Return whether it is gone. rm: see Runtime."""
     remove_tree(node.folder)
-    if runtime and runtime.rm and os.path.lexists(node.folder):
-        node.run([*runtime.rm, node.folder], timeout=120)
+    if rm and os.path.lexists(node.folder):
+        node.run([*rm, node.folder], timeout=120)
         remove_tree(node.folder)
     return not os.path.lexists(node.folder)
 

@@ -56,7 +56,9 @@ def node_env(node: "NodeApi") -> "Dict[str, str]":
     """Variables that the commands of `node_env` set. JobError where they fail."""
     if not node.settings["node_env"]:
         return {}
-    after = node.environment_after(node.settings["node_env"], "node_env")
+    from .commands import environment_after
+
+    after = environment_after(node, node.settings["node_env"], "node_env")
     return {
         name: value
         for name, value in after.items()

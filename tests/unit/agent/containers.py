@@ -178,6 +178,7 @@ SETTINGS: dict[str, Any] = {
     "restart": {"max": 3, "window": 600, "exit_codes": [], "grace": 5},
     "requeue": {"max": 0, "exit_code": 0},
     "stop": {"lead": 0, "grace": 10, "signal": "TERM", "cancel_signal": "TERM"},
+    "notify": None,
     "timeouts": {"ready": 30, "heartbeat": 25},
     "watch": {"interval": 0, "stall": 0, "action": "report", "progress": ""},
     "container": {

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr
 from typing import Any, cast
 
-from slurmray.agent.controller.actions import Actions
 from slurmray.agent.controller.decisions import Controller
 from slurmray.agent.controller.outcome import Outcome, outcome_of
 from slurmray.agent.controller.state import Requests
@@ -40,7 +39,7 @@ class RecordedLog(JobLog):
         self.lines += data.decode().rstrip("\n").split("\n")
 
 
-class Cluster(Actions):
+class Cluster:
     """Nodes that behave like healthy ones, unless a test changes that.
 
     now: seconds. lost: nodes that send nothing any more. answering: hosts, or slurmctld, that answer all the
@@ -61,6 +60,7 @@ class Cluster(Actions):
             ),
             **settings,
         }
+        self.settings["container"] = containers.settings(container=self.settings["container"])["container"]
         self.job: Any = containers.job(
             id="9",
             name_for_commands="9",
@@ -90,6 +90,9 @@ class Cluster(Actions):
             self.heartbeats += 1
         else:
             self.sent.append(message)
+
+    def find_ended_jobs(self, node: str, jobs: list[str]) -> None:
+        """Only nodes without Slurm's commands ask."""
 
     def find_answers(self, addresses: dict[str, list[str]]) -> None:
         for host in self.answering & {*addresses} or self.answering & {"slurmctld"}:

@@ -54,7 +54,7 @@ def missing(settings: Any) -> set[tuple[str, str]]:
 
 
 def test_each_file_is_in_one_part() -> None:
-    files = [file for _, names in PARTS.values() for file in names]
+    files = [file for names in PARTS.values() for file in names]
     assert len(files) == len(set(files))
     assert set(files) <= agent_files().keys()
 
@@ -125,6 +125,7 @@ SETTINGS = st.fixed_dictionaries(
         "temp_dir": st.sampled_from(["/tmp", "$SCRATCH"]),
         "env_file": st.sampled_from(["", "env"]),
         "node_env": st.sampled_from(["", "true"]),
+        "setup": st.sampled_from(["", "true"]),
         "sweep": st.just({}) | st.just({"lr": ["1"]}),
     }
 )

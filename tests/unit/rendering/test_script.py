@@ -178,7 +178,7 @@ def test_a_file_of_the_agent_can_be_part_of_the_script(file: Path) -> None:
 def test_the_parts_of_a_script() -> None:
     text = hello("none", name="parts", setup="a\n")
     assert read_settings(text)["setup"] == "a\n"
-    assert read_agent(text) + "\n" == agent_text(["check", "none"])
+    assert read_agent(text) + "\n" == agent_text(["check", "commands", "none"])
     for read in (read_settings, read_story, read_agent):
         with pytest.raises(ValueError, match="no line"):
             read("#!/bin/bash\n")

@@ -143,7 +143,7 @@ def test_examples_of_sites(template: Path) -> None:
 
 
 def test_what_only_the_author_vouches_for_is_named(tmp_path: Path) -> None:
-    carried = ", with core, engine, podman"
+    carried = ", with core, commands, engine, podman"
     assert (
         get_verdict(script()).text
         == f"{RENDERED}{carried}; its settings have commands of this job: setup, run"
@@ -155,7 +155,7 @@ def test_what_only_the_author_vouches_for_is_named(tmp_path: Path) -> None:
         services=[{"name": "judge", "run": "serve"}],
     )
     assert get_verdict(text).text == (
-        f"{RENDERED}, with core, stages, variables, engine, podman; "
+        f"{RENDERED}, with core, stages, variables, commands, engine, podman; "
         "its settings have commands of this job: setup, node_env, services, run, "
         "container.command, container.args; directives to look at: --get-user-env (line 3), "
         "--spank-option (line 5)"

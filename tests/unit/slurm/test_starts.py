@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from slurmray.agent.controller.controller_process import _next_start
+from slurmray.agent.controller.restarts import next_start
 from slurmray.agent.controller.roster import Roster
 from slurmray.events import fits
 from slurmray.slurm.starts import list_losses, list_starts
@@ -169,8 +169,8 @@ def test_events_of_the_controller() -> None:
     outcome = cluster.end()
     assert roster.restart(cluster.controller, outcome, 0)
     run = cast(Any, SimpleNamespace(controller=cluster.controller))
-    job = dict(cluster.job, run_dir="/r/7-0")
-    _next_start(cast(Any, job), roster, run, outcome, cluster.log)
+    run.job, run.log = dict(cluster.job, run_dir="/r/7-0"), cluster.log
+    next_start(run, roster, outcome)
     nodes, spares = ("node1", "node2", "node3"), ("node4", "node5")
     recorded = [event(name, 10.0 * at, **fields) for at, (name, fields) in enumerate(cluster.log.events, 1)]
     events = [start(0, nodes, spares), *recorded]

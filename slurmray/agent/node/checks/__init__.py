@@ -5,13 +5,10 @@ import os
 from ... import command_runner
 from ..facts import shares_gpus
 from . import storage
-from .shared_run_directory import open_run_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..agent_interface import NodeApi
-
-__all__ = ["check_node", "open_run_directory"]
 
 
 def check_node(node: "NodeApi") -> None:

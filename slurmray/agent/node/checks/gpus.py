@@ -1,14 +1,14 @@
 """The job's GPUs on this node: counts them, and finds the devices that the containers get."""
 
+import itertools
 import os
 
 from ... import command_runner
 from ..facts import shares_gpus
-from ..runtime_interface import Devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
     from ..agent_interface import NodeApi
     from . import gpu_health
@@ -24,6 +24,14 @@ GPUS_NAMED = 4  # at most in one finding
 ABOUT_GPUS = (0, 6, 15)
 # For the network between nodes: InfiniBand, Slingshot, gdrcopy, and NVLink between nodes (IMEX channels).
 NETWORK_DEVICES = ("dev/infiniband", "dev/cxi*", "dev/gdrdrv", "dev/nvidia-caps-imex-channels/*")
+
+
+class Devices:
+    """Devices for the containers; None without GPUs of that vendor."""
+
+    nvidia: "Optional[List[str]]" = None  # UUIDs
+    amd: "Optional[List[Tuple[str, int]]]" = None  # path and group of each device
+    network: "Sequence[str]" = ()  # paths
 
 
 def find_devices(node: "NodeApi", is_engine: bool, root: str = "/") -> Devices:
@@ -244,16 +252,13 @@ def _amd(node: "NodeApi", root: str, is_engine: bool) -> "List[Tuple[str, int]]"
     elif len(wanted) != count:
         fix = "look at gres.conf of %s: File= is missing" % node.name
         node.finding("preflight", "GPUs", "%d named by Slurm" % len(wanted), str(count), fix)
-    node.render_nodes = [
-        os.path.basename(renders[int(index)])
-        for index in wanted
-        if index.isdigit() and int(index) < len(renders)
-    ]
+    known = dict(zip(map(str, range(len(renders))), renders))
+    node.render_nodes = [os.path.basename(known[index]) for index in wanted if index in known]
     if not is_engine:
         return []
     devices = ["/dev/kfd"]
     for index in wanted:
-        path = renders[int(index)] if index.isdigit() and int(index) < len(renders) else ""
+        path = known.get(index, "")
         if path and os.path.exists(root + path):
             devices.append(path)
         else:
@@ -270,19 +275,17 @@ def _render_nodes(root: str) -> "Tuple[List[str], bool]":
     """
     renders: "List[str]" = []
     has_others = False
-    index = 0
-    while True:
+    for index in itertools.count():
         path = os.path.join(root, "sys/class/kfd/kfd/topology/nodes/%d/properties" % index)
         try:
             with open(path) as file:
                 properties = dict(line.split(None, 1) for line in file if " " in line)
         except PermissionError:
             has_others = True
-            index += 1
             continue
         except OSError:
-            return renders, has_others
+            break
         minor = properties.get("drm_render_minor", "0").strip()
         if minor != "0":  # 0: a CPU
             renders.append("/dev/dri/renderD" + minor)
-        index += 1
+    return renders, has_others

@@ -1,4 +1,4 @@
-"""Container runtimes: one module each, with the interface runtime_interface.Runtime."""
+"""Container runtimes: one module each, with a subclass of runtime_interface.Runtime."""
 
 import collections
 import importlib

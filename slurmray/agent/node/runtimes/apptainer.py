@@ -6,17 +6,17 @@ from ... import paths
 from ...job_errors import JobError
 from .. import job_folder, shared_file
 from ..image_commands import report_failure, run_with_tmpdir
-from .base import Base
+from ..runtime_interface import Runtime
 from .mount_options import mount_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
 
-    from ..runtime_interface import Devices
+    from ..checks.gpus import Devices
 
 
-class Apptainer(Base):
+class Apptainer(Runtime):
     """Apptainer on one node."""
 
     name = "apptainer"
@@ -38,7 +38,7 @@ class Apptainer(Base):
         os.mkdir(work)
         self.options += ["--workdir", work, "--env", _env_value(paths.FOLDER_VARIABLE, node.folder)]
         self.options += mount_options(node, self)
-        self.options += self.device_options(self.find_devices())
+        self.add_devices()
         self.options += node.settings["container"]["args"]
 
     def device_options(self, devices: "Devices") -> "List[str]":

@@ -61,9 +61,8 @@ class Docker(Engine):
             cgroups = read_cgroups(pid)
         except OSError:  # ended
             return True
-        foreign = [line for line in cgroups if not line.startswith("0::%s/" % self._parent)]
-        if foreign:
-            self._report_foreign_cgroup(", ".join(foreign))
+        own = "0::%s/" % self._parent
+        self._report_foreign_cgroups([line for line in cgroups if not line.startswith(own)])
         return True
 
     def _nvidia_options(self, uuids: "List[str]") -> "List[str]":

@@ -2,7 +2,7 @@
 
 from .. import facts, image, job_folder
 from ..leftovers import REMOVE_TIMEOUT, remove_container
-from .base import Base
+from ..runtime_interface import ImageStore
 from .limits import allocation_options, step_cgroup
 from .mount_options import mount_options
 
@@ -10,10 +10,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
 
-    from ..runtime_interface import Devices
+    from ..checks.gpus import Devices
 
 
-class Engine(Base):
+class Engine(ImageStore):
     """A runtime with the subcommands of Docker and a store of images on each node."""
 
     is_engine = True
@@ -42,7 +42,7 @@ class Engine(Base):
         else:  # e.g. with proctrack/linuxproc; Slurm then enforces nothing, either
             node.phase("container", "jobs have no cgroups here, so containers get no CPU and memory limits")
         self.options += mount_options(node, self)
-        self.options += self.device_options(self.find_devices())
+        self.add_devices()
         self.options += settings["args"]
         image.check_never_pulled(node, self)
 
@@ -54,11 +54,12 @@ class Engine(Base):
         """Options that limit containers to the job's CPUs and memory. group: a line of /proc/self/cgroup."""
         return allocation_options(self.node, self.name)
 
-    def _report_foreign_cgroup(self, group: str) -> None:
-        """Warn that the container is not in the job's cgroup. group: a line of its /proc/PID/cgroup."""
+    def _report_foreign_cgroups(self, foreign: "List[str]") -> None:
+        """Warn that the container is not in the job's cgroup. foreign: lines of its /proc/PID/cgroup."""
         fix = "Slurm's limits do not hold for it: ask the site why %s leaves them on %s"
-        found = "the container is in " + group
-        self.node.finding("warn", "cgroup", found, "the job's", fix % (self.program, self.node.name))
+        found = "the container is in " + ", ".join(foreign)
+        if foreign:
+            self.node.finding("warn", "cgroup", found, "the job's", fix % (self.program, self.node.name))
 
     def has_image(self, image: str) -> bool:
         return self.node.run([self.program, *self.image_query, image]).code == 0

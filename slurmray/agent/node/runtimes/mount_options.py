@@ -7,10 +7,10 @@ if TYPE_CHECKING:
     from typing import List
 
     from ..agent_interface import NodeApi
-    from .base import Base
+    from ..runtime_interface import Runtime
 
 
-def mount_options(node: "NodeApi", runtime: "Base") -> "List[str]":
+def mount_options(node: "NodeApi", runtime: "Runtime") -> "List[str]":
     """Options for the job's folder, the job spec's mounts and the submit folder, without duplicates.
 
     Records findings.
@@ -59,7 +59,7 @@ def csv_field(text: str) -> str:
     return '"%s"' % text.replace('"', '""')
 
 
-def _bind(node: "NodeApi", runtime: "Base", source: str, target: str, options: "List[str]") -> str:
+def _bind(node: "NodeApi", runtime: "Runtime", source: str, target: str, options: "List[str]") -> str:
     """The value of a --mount option; "" after a finding."""
     if not os.path.exists(source):
         fix = "create it there, or remove it from container.mounts"

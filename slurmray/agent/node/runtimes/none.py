@@ -5,7 +5,7 @@ import os
 from ... import paths
 from ...fixes import PYTHON_FIX, PYTHON_WANTED
 from .. import job_folder
-from .base import Base
+from ..runtime_interface import Runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..agent_interface import NodeApi
 
 
-class NoRuntime(Base):
+class NoRuntime(Runtime):
     """The host itself in place of a container."""
 
     name = "none"
@@ -47,7 +47,7 @@ class NoRuntime(Base):
 
     def prepare(self) -> None:
         """Counts the GPUs."""
-        self.find_devices()
+        self.add_devices()
 
     def argv(self) -> "List[str]":
         """The role `guard`, which starts the container process and cleans up after it."""

@@ -80,9 +80,7 @@ class Podman(Engine):
                 cgroups = read_cgroups(file.read() or "no pid yet")
         except OSError:  # not started yet, or ended
             return False
-        foreign = [line for line in cgroups if line not in read_cgroups("self")]
-        if foreign:
-            self._report_foreign_cgroup(", ".join(foreign))
+        self._report_foreign_cgroups([line for line in cgroups if line not in read_cgroups("self")])
         return True
 
     def private_folder(self, path: str) -> str:

@@ -704,7 +704,7 @@ def test_writes_after_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyP
     files.finish(HANG)
     assert (tmp_path / "heartbeat").exists()
     assert (tmp_path / "usage.json").exists()
-    assert run._requests.is_grace_over
+    assert run.requests.is_grace_over
     assert len(said) == 1
 
 

@@ -19,8 +19,7 @@ RECORD = {"Partition": "gpu", "ReqNodeList": "(null)", "ExcNodeList": "(null)"}
 
 
 def reason(cluster: Cluster, excluded: list[str]) -> str:
-    outcome, state = cluster.end(), cluster.controller.state
-    return find_reason(state, cluster.controller.settings, cluster.controller.job, outcome, excluded)
+    return find_reason(cluster.controller, cluster.end(), excluded)
 
 
 @pytest.mark.parametrize(("chances", "follows"), [(0, False), (1, True)])
@@ -55,7 +54,7 @@ def test_a_request_of_the_trainer(code: int, follows: bool, at_limit: bool) -> N
     cluster.receive_from_all("healthy")
     assert cluster.wait(1)
     assert bool(reason(cluster, [])) == follows
-    assert is_requested(cluster.controller.state, cluster.controller.settings) == follows
+    assert is_requested(cluster.controller) == follows
 
 
 def test_no_request_after_scancel() -> None:
@@ -113,8 +112,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
 def requeue(cluster: Cluster, allocated: int, bad: list[str], before: str = "(null)") -> None:
     outcome, controller = cluster.end(), cluster.controller
     record = {**RECORD, "ExcNodeList": before}
-    about = controller.settings, controller.job, outcome, record
-    requeue_if_wanted(controller.state, *about, allocated, bad, cluster.log)
+    requeue_if_wanted(controller, outcome, record, allocated, bad)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +125,7 @@ def requeue(cluster: Cluster, allocated: int, bad: list[str], before: str = "(nu
     ],
 )
 def test_requests_to_slurm(groups: int, before: str, excluded: str, requests: list[list[str]]) -> None:
-    cluster = Cluster(nodes=2, groups=[{}] * groups)
+    cluster = Cluster(nodes=2, groups=[{"spares": 0, "gpus_per_node": 0}] * groups)
     cluster.job["chances"] = 1
     cluster.train()
     cluster.lost.add("node2")

@@ -17,7 +17,7 @@ import pytest
 from slurmray.agent import command_runner, heartbeat, inherited, job_log, loop, signals
 from slurmray.agent.command_runner import Result
 from slurmray.agent.controller import controller_process, job_run
-from slurmray.agent.controller.actions import SLURMCTLD
+from slurmray.agent.controller.losses import SLURMCTLD
 from slurmray.agent.wire import codec
 from slurmray.loading.validate import make_plan
 from slurmray.rendering.script import render_script

@@ -100,7 +100,10 @@ def test_the_nodes_after_a_loss(
     assert outcome.text.endswith(TOO_FEW) == (text == TOO_FEW)
 
 
-GROUPS = [{"name": "cpu", "nodes": 1, "spares": 1}, {"name": "gpu", "nodes": 2, "spares": 2}]
+GROUPS = [
+    {"name": "cpu", "nodes": 1, "spares": 1, "gpus_per_node": 0},
+    {"name": "gpu", "nodes": 2, "spares": 2, "gpus_per_node": 0},
+]
 
 
 @pytest.mark.parametrize(
@@ -668,7 +671,10 @@ def test_srun_cannot_start_a_task_of_a_restart_on_a_node() -> None:
 
 def test_srun_cannot_start_the_step_of_a_group() -> None:
     """In a heterogeneous job each group has an srun. None of its nodes is to blame."""
-    groups = [{"name": "cpu", "nodes": 1, "spares": 0}, {"name": "gpu", "nodes": 2, "spares": 0}]
+    groups = [
+        {"name": "cpu", "nodes": 1, "spares": 0, "gpus_per_node": 0},
+        {"name": "gpu", "nodes": 2, "spares": 0, "gpus_per_node": 0},
+    ]
     _, roster = with_spares(0, groups=groups, on_node_loss="restart", restart=LIMITS)
     assert lose(roster, "node2", "ray", KILLED, 1000)
     cluster = Cluster(nodes=3, groups=groups, on_node_loss="restart", restart=LIMITS)

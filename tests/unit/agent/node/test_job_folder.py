@@ -41,7 +41,7 @@ def test_content_and_permissions(tmp_path: Path, umask: int) -> None:
         assert stat.S_IMODE(status.st_mode) == 0o666
     for name in ("agent", "agent.txt"):
         assert stat.S_IMODE((folder / "inside" / name).stat().st_mode) == 0o644
-    assert job_folder.remove(node, None)
+    assert job_folder.remove(node, [])
     assert not folder.exists()
 
 
@@ -166,7 +166,7 @@ def test_a_container_that_still_runs(tmp_path: Path) -> None:
     fcntl.flock(handle, fcntl.LOCK_SH)
     job_folder.make(node, AGENT)
     assert folder.exists()
-    job_folder.remove(node, None)
+    job_folder.remove(node, [])
     os.close(handle)
     job_folder.make(node, AGENT)
     assert not folder.exists()
@@ -223,5 +223,5 @@ def test_files_of_other_uids_are_removed_with_podman_unshare(
     job_folder.make(node, AGENT)
     monkeypatch.setattr(job_folder, "remove_tree", lambda _: None)
     node.program("podman", '[ "$1" = unshare ] && shift && exec "$@"')
-    assert not job_folder.remove(node, make("docker", node))
-    assert job_folder.remove(node, make("podman", node))
+    assert not job_folder.remove(node, make("docker", node).rm)
+    assert job_folder.remove(node, make("podman", node).rm)

@@ -11,7 +11,6 @@ from slurmray.agent.command_runner import Result
 from slurmray.agent.node import runtimes
 from slurmray.agent.node.checks import gpus
 from slurmray.agent.node.runtimes import cdi
-from slurmray.agent.node.runtimes.base import Base
 from tests.nvidia_smi import gpu, script
 
 from ...fake_node import FakeNode
@@ -61,7 +60,6 @@ def make_node(
 
 def options(node: FakeNode, runtime: str) -> list[str]:
     made = runtimes.make(runtime, node)
-    assert isinstance(made, Base)
     return made.device_options(gpus.find_devices(node, made.is_engine, str(node.root)))
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent import job_errors
-from slurmray.agent.node import checks
 from slurmray.agent.node.checks import shared_run_directory
 
 from ...fake_node import FakeNode
@@ -28,7 +27,7 @@ def test_the_run_directory_is_opened(tmp_path: Path) -> None:
     (tmp_path / "run/mark").write_text("abcdef0123\n")
     old = os.umask(0)
     try:
-        checks.open_run_directory(node)
+        shared_run_directory.open_run_directory(node)
     finally:
         os.umask(old)
     assert stat.S_IMODE(Path(node.log_path).stat().st_mode) == 0o644
@@ -43,7 +42,7 @@ def test_a_run_directory_that_is_not_shared(tmp_path: Path, mark: str | None) ->
     if mark is not None:
         (tmp_path / "run/mark").write_text(mark)
     with pytest.raises(job_errors.Unfit):
-        checks.open_run_directory(node)
+        shared_run_directory.open_run_directory(node)
     found = f"{tmp_path}/run is not the folder of the head node"
     row = ("preflight", "run directory", found, "a folder that all nodes share", "set run_dir")
     assert node.findings == [row]
@@ -54,7 +53,7 @@ def test_a_run_directory_that_is_not_shared(tmp_path: Path, mark: str | None) ->
 def test_a_mark_that_appears_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = FakeNode(tmp_path)
     monkeypatch.setattr(node, "wait", lambda _: (tmp_path / "run/mark").write_text("abcdef0123\n"))
-    checks.open_run_directory(node)
+    shared_run_directory.open_run_directory(node)
     assert node.findings == []
 
 
@@ -63,7 +62,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "run/mark").write_text("abcdef0123\n")
     (tmp_path / "run/logs").rmdir()
     with pytest.raises(job_errors.Unfit):
-        checks.open_run_directory(node)
+        shared_run_directory.open_run_directory(node)
     assert node.findings[0][2] == f"cannot write to {tmp_path}/run/logs: No such file or directory"
 
 
@@ -97,7 +96,7 @@ def test_a_run_directory_that_a_stranger_has_made_on_this_node(tmp_path: Path, k
         log.symlink_to(other)
         found = f"cannot write to {log.parent}: Too many levels of symbolic links"
     with pytest.raises(job_errors.Unfit):
-        checks.open_run_directory(node)
+        shared_run_directory.open_run_directory(node)
     assert [finding[2] for finding in node.findings] == [found]
     assert other.read_text() == "abcdef0123\n"
     assert not log.exists() or log.read_text() in ("", other.read_text())
@@ -108,4 +107,4 @@ def test_a_fifo_in_place_of_the_mark_does_not_stop_the_job(tmp_path: Path) -> No
     node = FakeNode(tmp_path)
     os.mkfifo(tmp_path / "run/mark")
     with pytest.raises(job_errors.Unfit):
-        checks.open_run_directory(node)
+        shared_run_directory.open_run_directory(node)
