@@ -24,7 +24,7 @@ class Errors:
         self.write: "Callable[[str], None]" = lambda text: write_all(2, ("slurmray: %s\n" % text).encode())
         self._known: "Set[Tuple[str, str]]" = set()
 
-    def report(self, thread: str, error: Exception) -> None:
+    def note(self, thread: str, error: Exception) -> None:
         """Write an error, unless it is known. Raises nothing."""
         kind = type(error).__name__
         if (thread, kind) in self._known:
@@ -49,7 +49,7 @@ def start(name: str, function: "Callable[[], None]") -> threading.Thread:
         try:
             function()
         except Exception as error:
-            errors.report(name, error)
+            errors.note(name, error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -84,7 +84,7 @@ class CallQueue:
             except BrokenPipeError:
                 pass
             except Exception as error:  # e.g. a full disk: heartbeats and the exit code still have to arrive
-                errors.report(self._name, error)
+                errors.note(self._name, error)
 
 
 def call(name: str, function: "Callable[[], None]", seconds: float) -> None:

@@ -22,7 +22,7 @@ TERM_WAIT = 5.0  # seconds between SIGTERM and SIGKILL
 REST = 1 << 20  # bytes of output read at most after its end: what a pipe may hold
 OUTPUT_KEPT = 1 << 16  # bytes of the output of a long command
 LOCK_PAUSE = 1.0  # seconds between two looks whether it waits for a lock
-LOCK_NOTICE = 10.0  # seconds of waiting for a lock, after which `notice` is called
+LOCK_PATIENCE = 10.0  # seconds of waiting for a lock, after which `on_long_wait` is called
 LOCK_WAIT = 900.0  # seconds of it that do not count: Podman holds a lock for 5 s per GB that it unpacks
 # Kills the process group whose id it has read, if no other line follows. It is outside the task's process
 # tree, which Slurm kills at once after scancel; without cgroups not a Podman that is between two processes.
@@ -207,25 +207,25 @@ def collect(
 
 
 class _LockWatch:
-    """Measures how long a command waits for locks. session: its id. notice: called while that takes long."""
+    """Measures how long a command waits for locks. session: its id. on_long_wait: called while it is long."""
 
-    def __init__(self, session: int, notice: "Optional[Callable[[], None]]") -> None:
+    def __init__(self, session: int, on_long_wait: "Optional[Callable[[], None]]") -> None:
         self._session = session
-        self._notice = notice
+        self._on_long_wait = on_long_wait
         self._looked = time.monotonic()
         self._waited = 0.0
 
     def look(self, now: float) -> float:
         """Seconds since the last look, if it waits for a lock. now: time.monotonic()."""
         passed = now - self._looked
-        if not self._notice or passed < LOCK_PAUSE or self._waited > LOCK_WAIT:
+        if not self._on_long_wait or passed < LOCK_PAUSE or self._waited > LOCK_WAIT:
             return 0.0
         self._looked = now
         if not _waits_for_lock(self._session):
             return 0.0
         self._waited += passed
-        if self._waited > LOCK_NOTICE:
-            self._notice()
+        if self._waited > LOCK_PATIENCE:
+            self._on_long_wait()
         return passed
 
 

@@ -63,12 +63,12 @@ class BurnInStage(Stage):
             process_tree.write_and_close(pipe, json.dumps(request).encode())
         self._deadline = time.monotonic() + self._limit
         if not self._is_measured:
-            self.report_done()
+            self.send_done()
 
     def tick(self) -> None:
         """Give up on a program that has not ended in time, as importing PyTorch may hang, too."""
         if self._deadline is not None and time.monotonic() > self._deadline:
-            self._report({"problems": [["burn-in", "no end after %d s" % self._limit]]})
+            self._send({"problems": [["burn-in", "no end after %d s" % self._limit]]})
             self.end()
 
     def end(self) -> None:
@@ -88,9 +88,9 @@ class BurnInStage(Stage):
             figures = json.loads(text)
         if "error" in figures:
             raise JobError("image", "checks.burn_in: %s. Install PyTorch in the image" % figures["error"])
-        self._report(figures)
+        self._send(figures)
 
-    def _report(self, figures: "Dict[str, Any]") -> None:
+    def _send(self, figures: "Dict[str, Any]") -> None:
         self.is_done_here = True
         none = {"kind": "", "products": [], "copies": [], "within": 0, "pairs": 0, "all": 0}
         message: "Any" = dict(none, type="burn_in", **figures)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional
 
     from ..wire import messages
+    from .container_setup import ContainerSetup
     from .part import Part
-    from .setup import Setup
     from .stages import Stages
 
 # Seconds between two turns of the loop:
@@ -48,7 +48,7 @@ class ContainerProcess:
         self.trainer = Trainer(self.context)
         self.head = Head(self.context, self.ray, self.trainer, self.are_all_ready)
         self.parts: "List[Part]" = [self.ray, self.ray.watch, self.trainer, self.head]
-        self.setup: "Optional[Setup]" = None  # None without container.setup, and where it has run
+        self.container_setup: "Optional[ContainerSetup]" = None  # also where it has run
         self.is_resumed = False  # container.setup has run
         self.held: "List[bytes]" = []  # messages that wait for a part
         self.is_signalled = False  # this process got SIGTERM or SIGINT
@@ -103,20 +103,20 @@ class ContainerProcess:
         """Run container.setup, then start Ray."""
         context = self.context
         context.peers = message["peers"]
-        if self.setup:
+        if self.container_setup:
             preflight.enter_workdir(context.workdir)
-            self.setup.start(variables.collect(variables.SETUP, context))
+            self.container_setup.start(variables.collect(variables.SETUP, context))
         else:
             self.start_ray()
 
     def make_parts(self) -> "Iterator[Part]":
         """Yield what only some jobs need, and what is known of before Ray starts."""
         context = self.context
-        if parts.is_needed("setup", context.settings) and not self.is_resumed:
-            from .setup import Setup
+        if parts.is_needed("container_setup", context.settings) and not self.is_resumed:
+            from .container_setup import ContainerSetup
 
-            self.setup = Setup(context, self.after_setup)
-            yield self.setup
+            self.container_setup = ContainerSetup(context, self.after_setup)
+            yield self.container_setup
         if parts.is_needed("gpus", context.settings):
             from .cuda import GpuCheck
 
@@ -205,7 +205,7 @@ class ContainerProcess:
         self.ray.watch.release_ports()
         self.write_attach_programs()
         if context.is_head:
-            self.head.report_attach()
+            self.head.send_attach()
         self.begin()
         self.head.start_trainer_if_ready()
 
@@ -268,9 +268,9 @@ class ContainerProcess:
                 self.send_unfit(part.child_ended, role, code)
 
     def after_setup(self, python: str) -> None:
-        """Start Ray after container.setup, and handle the messages that came meanwhile. python: see Setup."""
+        """Start Ray once container.setup has run, and handle messages. python: see ContainerSetup."""
         if python:
-            from .setup import start_again
+            from .container_setup import start_again
 
             start_again(self.context, python, [*self.first, *self.held], self.decoder.rest)
         preflight.restore_search_path()  # it may have made the folder of the user's packages
@@ -453,7 +453,7 @@ def send_heartbeats(path: str) -> None:
         except FileNotFoundError:  # the folder is being emptied
             return
         except Exception as error:
-            background_io.errors.report("heartbeats", error)
+            background_io.errors.note("heartbeats", error)
 
 
 def empty_folder(folder: str) -> None:

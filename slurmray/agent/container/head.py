@@ -123,7 +123,7 @@ class Head(Part):
             ready["burn_in_port"] = self.context.ports[ports.BURN_IN]
         self.context.send(ready)
 
-    def report_attach(self) -> None:
+    def send_attach(self) -> None:
         """Send how to attach to the job from outside, and an example of a command."""
         context = self.context
         command = ["ray", "job", "list"] if self.trainer.is_ray_job else ["ray", "status"]

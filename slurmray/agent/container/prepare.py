@@ -28,7 +28,7 @@ class PrepareStage(Stage):
             name = self.items.pop(0)["name"]
             context.phase("prepare", "%s was done in an earlier attempt" % name)
         if not self.items:
-            self.report_done()
+            self.send_done()
             return
         item = self.items[0]
         context.phase("prepare", "%s begins" % item["name"])

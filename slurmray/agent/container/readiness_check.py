@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NOT_READY = 3
 PAUSE = 0.5  # seconds between two checks
 CHECK_TIMEOUT = 10.0  # seconds for one check
-REPORT_INTERVAL = 60.0  # seconds
+LOG_INTERVAL = 60.0  # seconds
 
 
 def check(ready: "Dict[str, Any]") -> None:
@@ -53,7 +53,7 @@ def main(argv: "List[str]") -> int:
         from .stage import move_text_to_file
 
         ready["run"] = move_text_to_file(ready["run"], argv[0] + "-run")
-    report_due = time.monotonic() + REPORT_INTERVAL
+    log_due = time.monotonic() + LOG_INTERVAL
     deadline = time.monotonic() + ready["timeout"]
     while True:
         try:
@@ -64,8 +64,8 @@ def main(argv: "List[str]") -> int:
         if time.monotonic() > deadline:
             sys.stderr.write("not ready: %s\n" % last_error)
             return NOT_READY
-        if time.monotonic() > report_due:
+        if time.monotonic() > log_due:
             sys.stderr.write("not ready yet: %s\n" % last_error)
             sys.stderr.flush()
-            report_due += REPORT_INTERVAL
+            log_due += LOG_INTERVAL
         time.sleep(PAUSE)

@@ -117,7 +117,7 @@ class Services(Stage):
 
     def _check_all_ready(self) -> None:
         if not self.waiting:
-            self.report_done()
+            self.send_done()
 
     def on_service_ended(self, name: str, code: int) -> None:
         """Restart a service that has ended, or end the job, or continue without it."""

@@ -1,4 +1,4 @@
-"""Base class of the stages on one node: starts their programs, and reports when the node is done."""
+"""Base class of the stages on one node: starts their programs, and says when the node is done."""
 
 import os
 
@@ -38,7 +38,7 @@ class Stage:
     def end(self) -> None:
         """End what still runs: all nodes are done with the stage."""
 
-    def report_done(self) -> None:
+    def send_done(self) -> None:
         """Send that this node is done with the stage."""
         self.is_done_here = True
         self.context.send({"type": "stage_done", "stage": self.name})

@@ -135,7 +135,7 @@ class Webhook:
         self._calls.finish(LAST_WAIT)
         self._is_over = True
         for notice in list(self._unsent):
-            self._report(notice, "no answer within %d s" % LAST_WAIT)
+            self._log_failure(notice, "no answer within %d s" % LAST_WAIT)
 
     def _queue(self, event: str, fields: "Dict[str, Any]") -> None:
         notice = self._notices.make(event, fields)
@@ -161,9 +161,9 @@ class Webhook:
         finally:
             self._unsent.pop(0)
         if why and not self._is_over:
-            self._report(notice, why)
+            self._log_failure(notice, why)
 
-    def _report(self, notice: "Notice", why: str) -> None:
+    def _log_failure(self, notice: "Notice", why: str) -> None:
         self._log.write("notice of the %s not sent: %s" % (notice["event"], why))
 
 

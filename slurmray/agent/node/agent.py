@@ -103,7 +103,7 @@ class NodeAgent(NodeApi):
             self._run_container(runtime)
         except job_errors.Unfit:
             self.send({"type": "unfit"})
-            self.mail.await_stop()  # the controller ends the job when all nodes have reported
+            self.mail.await_stop()  # the controller ends the job when it knows the findings of all nodes
         except job_errors.Stopped:
             pass
         except job_errors.JobError as error:

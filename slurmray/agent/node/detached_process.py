@@ -1,7 +1,7 @@
 """A process outside the task's process tree, which exits when its standard input, the tether, ends.
 
 Slurm signals the descendants of a task, and Podman fails when a signal reaches its short-lived helpers.
-Therefore a wrapper outside the tree starts the process, waits for it, and reports its pid and exit code
+Therefore a wrapper outside the tree starts the process, waits for it, and sends its pid and exit code
 through a pipe. That works even where process 1 does not reap orphans.
 """
 
@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional
 
-KILLED = 137  # exit code where the wrapper could not report one: 128 + SIGKILL
+KILLED = 137  # exit code where the wrapper could not send one: 128 + SIGKILL
 # $0: descriptor for the process's standard output; the wrapper's own is the pipe to this module. At the end
 # it kills the rest of its process group, itself included. bash -p: nothing else prints before the pid.
 _WRAPPER = "trap : TERM " + signals.NAMES + '; echo $$; "$@" >&"$0"; echo $?; exec >&-; kill -KILL 0'
@@ -38,7 +38,7 @@ class DetachedProcess:
         os.close(out)
         assert starter.stdin and starter.stdout
         self._starter = starter  # keeps the pipe open
-        self._report = starter.stdout.fileno()
+        self._answers = starter.stdout.fileno()
         self._written = b""
         self._code: "Optional[int]" = None
         self._input: "Optional[background_io.PipeWriter]" = background_io.PipeWriter(
@@ -49,7 +49,7 @@ class DetachedProcess:
 
     @property
     def session(self) -> int:
-        """The session id of wrapper and process; 0 until the wrapper has reported it."""
+        """The session id of wrapper and process; 0 until the wrapper has sent it."""
         first, newline, _ = self._written.partition(b"\n")
         return int(first) if newline else 0
 
@@ -68,10 +68,10 @@ class DetachedProcess:
         """Wait at most `seconds` for its end; return its exit code, or None while it runs."""
         end = time.monotonic() + seconds
         while self._code is None:
-            ready, _, _ = select.select([self._report], [], [], max(0.0, end - time.monotonic()))
+            ready, _, _ = select.select([self._answers], [], [], max(0.0, end - time.monotonic()))
             if not ready:
                 return None
-            data = os.read(self._report, 4096)
+            data = os.read(self._answers, 4096)
             self._written += data
             lines = self._written.split(b"\n")
             if len(lines) > 2:

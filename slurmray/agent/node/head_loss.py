@@ -47,7 +47,7 @@ def end_without_head(job: "Job", name: str, seconds: int, does_head_answer: "Cal
         return  # or this node cannot ask, as it is cut off
     if not heartbeats and does_head_answer():
         return  # the controller may run
-    background_io.call("the job's log", lambda: _report(job, message), FILE_WAIT)
+    background_io.call("the job's log", lambda: _log_loss(job, message), FILE_WAIT)
     if job["chances"] and _slurm(["scontrol", "requeue", "Incomplete", job["name_for_commands"]]).code == 0:
         return
     if _is_job_running(job):  # another node may have requeued it
@@ -75,7 +75,7 @@ def _is_job_running(job: "Job") -> bool:
     return "RUNNING" in _slurm(argv).out.split()  # a heterogeneous job has a line for each component
 
 
-def _report(job: "Job", message: str) -> None:
+def _log_loss(job: "Job", message: str) -> None:
     """Write the loss to the job's log and events in place of the controller."""
     event = job_log.event_line("node_loss", {"node": job["batch_host"], "text": message})
     for path, line in (

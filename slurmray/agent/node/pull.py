@@ -3,7 +3,7 @@
 A pull has no deadline: a large image may take an hour, and a busy registry may need minutes to answer. But
 where nothing answers, Podman tries for four minutes. So a pull ends early in two cases:
 
-- Podman reports that it could not connect, and wants to try again. It has tried all mirrors by then.
+- Podman says that it could not connect, and wants to try again. It has tried all mirrors by then.
 - For 10 s the runtime has printed nothing but that it begins. In the next 10 s no address of the registry
   accepts a connection of ours, and then the runtime is still trying to connect to the registry itself, which
   it does after its mirrors, and not with a proxy. A slow registry accepts connections: its kernel does.
@@ -17,7 +17,7 @@ import time
 
 from .. import background_io, hosts
 from ..fixes import TRANSIENT, UNREACHABLE
-from .image_commands import report_failure, run_with_tmpdir
+from .image_commands import find_failure, run_with_tmpdir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def pull(node: "NodeApi", runtime: "ImageStore", name: str) -> bool:
         if attempt == TRIES or watch.why or is_unreachable or not re.search(TRANSIENT, result.out):
             break
         node.wait(attempt * 10 + jitter.random() * 10)
-    report_failure(node, runtime.program, "pull", name, result)
+    find_failure(node, runtime.program, "pull", name, result)
     return False
 
 

@@ -72,7 +72,7 @@ class Sampler:
             try:
                 self.sample()
             except Exception as error:  # e.g. a full disk
-                background_io.errors.report("samples", error)
+                background_io.errors.note("samples", error)
             time.sleep(max(0.0, begun + self._interval - time.monotonic()))
 
     def sample(self) -> None:

@@ -64,6 +64,6 @@ class ServiceLogs:
                     try:
                         background_io.write_all(self._logs[fifo], os.read(fifo, READ_SIZE))
                     except Exception as error:  # e.g. a full disk: the services go on
-                        background_io.errors.report("logs of services", error)
+                        background_io.errors.note("logs of services", error)
             if ready == [self._over]:
                 return

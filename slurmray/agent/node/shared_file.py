@@ -89,7 +89,7 @@ def _renew(claim: str, is_over: threading.Event) -> None:
         except FileNotFoundError:  # another node has taken over
             return
         except Exception as error:
-            background_io.errors.report("a claim", error)
+            background_io.errors.note("a claim", error)
 
 
 def _write(claim: str, text: str, flags: int) -> bool:

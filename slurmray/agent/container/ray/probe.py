@@ -29,19 +29,19 @@ def main(argv: "List[str]") -> int:
     joined: "List[str]" = []
     unready = dict(expected)
 
-    def read_and_report() -> "List[Dict[str, Any]]":
+    def read_and_send() -> "List[Dict[str, Any]]":
         table = read_table()
         # Workers join only now: one that finds no head node in the GCS retries every two seconds.
         if not joined and any(row["Alive"] and row["NodeName"] == node for row in table):
             joined.append(node)
             send_to_controller(node, {"type": "join", "address": address})
-        report_joined(node, evaluate(table, unready)[2], unready)
+        send_joined(node, evaluate(table, unready)[2], unready)
         return table
 
-    def report(text: str) -> None:
+    def send_progress(text: str) -> None:
         send_to_controller(node, {"type": "phase", "phase": "probe", "text": text})
 
-    lacking = wait_until_ready(read_and_report, expected, float(timeout), report)
+    lacking = wait_until_ready(read_and_send, expected, float(timeout), send_progress)
     if not lacking:
         return 0
     for name, why in lacking.items():
@@ -52,7 +52,7 @@ def main(argv: "List[str]") -> int:
     return NOT_READY
 
 
-def report_joined(node: str, lacking: "Dict[str, str]", unready: "Dict[str, int]") -> None:
+def send_joined(node: str, lacking: "Dict[str, str]", unready: "Dict[str, int]") -> None:
     """Send the controller which nodes have joined with all their GPUs, and remove them from `unready`.
 
     node: this one. lacking: those that have not. unready: GPUs by node.

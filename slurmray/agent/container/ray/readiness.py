@@ -54,23 +54,23 @@ def wait_until_ready(
     read_table: "Callable[[], List[Dict[str, Any]]]",
     expected: "Dict[str, int]",
     timeout: float,
-    report: "Callable[[str], None]",
+    on_progress: "Callable[[str], None]",
     clock: "Callable[[], float]" = time.monotonic,
     pause: "Callable[[float], None]" = time.sleep,
 ) -> "Dict[str, str]":
     """Read the table until the cluster is ready or the timeout is over.
 
-    Returns {node: why it is not ready}. expected: GPUs by node. timeout: seconds. report: called with each
-    progress line.
+    Returns {node: why it is not ready}. expected: GPUs by node. timeout: seconds. on_progress: called
+    with each new line about it.
     """
     deadline = clock() + timeout
-    reported = ""
+    last = ""
     while True:
         nodes, total, lacking = evaluate(read_table(), expected)
         text = progress(nodes, total, lacking, expected)
-        if text != reported:
-            report(text)
-            reported = text
+        if text != last:
+            on_progress(text)
+            last = text
         if not lacking or clock() >= deadline:
             return lacking
         pause(0.2)

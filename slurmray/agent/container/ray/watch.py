@@ -100,7 +100,7 @@ class RayWatch(Part):
             self._detect_end()
 
     def use_plain(self, reason: str) -> None:
-        """Note that Ray's own start is used, and report it once. reason: "" for fast."""
+        """Note that Ray's own start is used, and log it once. reason: "" for fast."""
         if reason and not self.plain_reason:
             self.plain_reason = reason
             self.context.phase("ray", "using Ray's own start: " + reason)
@@ -120,7 +120,7 @@ class RayWatch(Part):
         for port in sorted(taken):
             message = "another process took port %d of this node after it was chosen" % port
             if self.context.is_ready or (self.has_gcs_answered and port == self._dashboard):
-                self._report_taken(port)
+                self._log_taken(port)
             elif self.has_gcs_answered:
                 raise JobError("bring_up", message + ". Submit the job again")
             elif not self.port_was_taken:
@@ -130,7 +130,7 @@ class RayWatch(Part):
                 self.context.children.kill("ray")
         return self.port_was_taken
 
-    def _report_taken(self, port: int) -> None:
+    def _log_taken(self, port: int) -> None:
         is_dashboard = port == self._dashboard
         found = "a process that is not of this job listens on it"
         wanted = "Ray's dashboard" if is_dashboard else "a process of Ray"

@@ -27,7 +27,7 @@ def open_run_directory(node: "NodeApi") -> None:
                 file.write(os.fsencode(node.name + "\n"))
                 os.dup2(file.fileno(), 2)
             else:  # the mark is known to another user, who has made a folder on this node
-                _report_foreign(node)
+                _refuse_foreign(node)
     except OSError as error:
         node.finding(
             "preflight",
@@ -47,11 +47,11 @@ def _check_mark(node: "NodeApi") -> "Optional[int]":
         owner = _read_mark_owner(node.job["run_dir"], node.job["mark"])
         if owner is not None:
             return owner
-    _report_foreign(node)
+    _refuse_foreign(node)
     return None
 
 
-def _report_foreign(node: "NodeApi") -> None:
+def _refuse_foreign(node: "NodeApi") -> None:
     found = "%s is not the folder of the head node" % node.job["run_dir"]
     node.finding("preflight", "run directory", found, "a folder that all nodes share", "set run_dir")
 

@@ -3,9 +3,9 @@
 import os
 
 from ..checks import storage
-from .engine import Engine
 from .limits import read_cgroups
 from .mount_options import private_mount
+from .podman_or_docker import Engine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Docker(Engine):
         except OSError:  # ended
             return True
         own = "0::%s/" % self._parent
-        self._report_foreign_cgroups([line for line in cgroups if not line.startswith(own)])
+        self._warn_of_foreign_cgroups([line for line in cgroups if not line.startswith(own)])
         return True
 
     def _nvidia_options(self, uuids: "List[str]") -> "List[str]":

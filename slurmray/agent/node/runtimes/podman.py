@@ -5,9 +5,9 @@ import os
 from ...fixes import fix_for
 from ...inherited import LOGIN_SESSION
 from ..facts import user_name
-from .engine import Engine
 from .limits import read_cgroups
 from .mount_options import private_mount
+from .podman_or_docker import Engine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Podman(Engine):
                 cgroups = read_cgroups(file.read() or "no pid yet")
         except OSError:  # not started yet, or ended
             return False
-        self._report_foreign_cgroups([line for line in cgroups if line not in read_cgroups("self")])
+        self._warn_of_foreign_cgroups([line for line in cgroups if line not in read_cgroups("self")])
         return True
 
     def private_folder(self, path: str) -> str:

@@ -21,7 +21,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from slurmray.agent import heartbeat
-from slurmray.agent.container import ports, setup
+from slurmray.agent.container import container_setup, ports
 from tests.unit.agent.containers import (
     RAY,
     Cluster,
@@ -787,7 +787,7 @@ def test_the_last_lines_of_a_setup_in_the_container(tmp_path: Path) -> None:
     files = [str(tmp_path / name) for name in ("commands", "output", "environment")]
     Path(files[0]).write_text("echo ERROR: no such package; exit 3")
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", setup.SCRIPT, *files], env=env, check=False, timeout=60)
+    done = subprocess.run(["bash", "-c", container_setup.SCRIPT, *files], env=env, check=False, timeout=60)
     assert (done.returncode, Path(files[1]).read_text()) == (3, "ERROR: no such package\n")
 
 

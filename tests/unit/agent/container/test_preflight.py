@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.container import node_context, preflight, setup
+from slurmray.agent.container import container_setup, node_context, preflight
 from slurmray.agent.container.ray import command
 from slurmray.agent.job_errors import JobError, Unfit
 from slurmray.agent.wire import codec
@@ -212,6 +212,6 @@ def test_a_host_without_user_namespaces_or_shared_memory(tmp_path: Path) -> None
 def test_the_last_command_of_a_setup_counts_without_errexit(tmp_path: Path, commands: str, code: int) -> None:
     files = [str(tmp_path / name) for name in ("commands", "output", "environment")]
     Path(files[0]).write_text(commands)
-    done = subprocess.run(["bash", "-c", setup.SCRIPT, *files], check=False, timeout=60)
+    done = subprocess.run(["bash", "-c", container_setup.SCRIPT, *files], check=False, timeout=60)
     assert done.returncode == code
     assert code or Path(files[2]).exists()

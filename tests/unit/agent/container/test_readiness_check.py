@@ -19,7 +19,7 @@ from tests.unit.agent.containers import write_agent
 def test_reason_is_logged_while_a_service_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(readiness_check, "REPORT_INTERVAL", 0.1)
+    monkeypatch.setattr(readiness_check, "LOG_INTERVAL", 0.1)
     (tmp_path / "ready").write_text(json.dumps({"tcp": "127.0.0.1:9", "timeout": 1}))
     assert readiness_check.main([str(tmp_path / "ready")]) == readiness_check.NOT_READY
     assert "not ready yet: [Errno 111] Connection refused\n" in capsys.readouterr().err

@@ -54,7 +54,7 @@ class Engine(ImageStore):
         """Options that limit containers to the job's CPUs and memory. group: a line of /proc/self/cgroup."""
         return allocation_options(self.node, self.name)
 
-    def _report_foreign_cgroups(self, foreign: "List[str]") -> None:
+    def _warn_of_foreign_cgroups(self, foreign: "List[str]") -> None:
         """Warn that the container is not in the job's cgroup. foreign: lines of its /proc/PID/cgroup."""
         fix = "Slurm's limits do not hold for it: ask the site why %s leaves them on %s"
         found = "the container is in " + ", ".join(foreign)

@@ -12,7 +12,7 @@ import pytest
 from slurmray.agent import job_errors
 from slurmray.agent.node import runtimes
 from slurmray.agent.node.facts import user_name
-from slurmray.agent.node.runtimes import docker, engine, limits, podman
+from slurmray.agent.node.runtimes import docker, limits, podman, podman_or_docker
 
 from ...fake_node import FakeNode
 from ...test_fixes import DENIED, NO_DAEMON
@@ -109,11 +109,11 @@ def test_a_podman_without_subordinate_ids(tmp_path: Path) -> None:
     assert f"add {user_name()}:100000:65536 to /etc/subuid" in fix
 
 
-def prepared(node: FakeNode, monkeypatch: pytest.MonkeyPatch, group: str = "") -> engine.Engine:
-    monkeypatch.setattr(engine, "step_cgroup", lambda: group)
+def prepared(node: FakeNode, monkeypatch: pytest.MonkeyPatch, group: str = "") -> podman_or_docker.Engine:
+    monkeypatch.setattr(podman_or_docker, "step_cgroup", lambda: group)
     node.make_folder()
     runtime = runtimes.choose(node)
-    assert isinstance(runtime, engine.Engine)
+    assert isinstance(runtime, podman_or_docker.Engine)
     runtime.prepare()
     return runtime
 

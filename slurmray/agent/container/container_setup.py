@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .node_context import NodeContext
 
-ROLE = "setup"  # of the child process
+ROLE = "container_setup"  # of the child process
 OUTPUT = "setup-output"  # file in the job's folder
 COMMANDS = "setup-commands"  # file in the job's folder: `ps` shows arguments to everybody
 ENVIRONMENT = "setup-environment"  # file in the job's folder: that of the commands at their end
@@ -39,7 +39,7 @@ BASHS_OWN = ("_", "OLDPWD", "PWD", "SHLVL")  # variables that bash sets
 MEANWHILE = ("stop", "stop_at_limit", "stop_before_restart")
 
 
-class Setup(Part):
+class ContainerSetup(Part):
     """Runs the commands. on_end: called after them, with the Python to start again with, or ""."""
 
     roles = (ROLE,)
