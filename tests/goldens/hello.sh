@@ -11,13 +11,13 @@
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
 # slurmray-sha256: ...
 # slurmray-story: ...
-# slurmray-agent core: 9d9abe610d7c13238b1fd4f2213d717b2a82e5e5920df177f9a4a3de4d7871df
+# slurmray-agent core: d65b6c8096564f75d9c5d8fe63af6c1c7f29b24578cf1e35e99a659119fb0d47
 # slurmray-agent gpus: 73016a00fdd506204006d7adb08ed6a4fc94e494f8d9a7ec77c93f68313adc94
 # slurmray-agent watch: e4c005dba8ab5280625e9a0f9a205325c8e61550606d7adabcaf9f1061311866
 # slurmray-agent check: b62334a35ec6b0c3a246b4203837155495871e40c4530ad723bc2f2712b77e1e
-# slurmray-agent engine: e5b7e3c5b0bf6670735a903830dace6e8bd094e26d1fa9f0684d2d3fb74c7732
-# slurmray-agent podman: c6ffd4c70398c71312e8c520ede12467d88b679cbc96e46ef0d680a7f1797168
-# slurmray-agent docker: 744ad4a75e4cf306e1f2e7d8bce40e0d12a5bd6a9428d08b2c447dfa7635436c
+# slurmray-agent engine: af33e8953f11c40a31c4dcf01a8fd1754018cbbda9c9fd2cd1a71228602f92c9
+# slurmray-agent podman: 80a99be2a21318741efff0c593784ad66fe1d8484431de0a809a666cd6f63cb9
+# slurmray-agent docker: f7bab5e5dcee6c7d928d50372582a31f8ff0b1fb74ca3ad9195968535cf6014e
 #
 # `slurmray verify FILE` compares story and agent with the installed version, and names what only this job has.
 # `slurmray verify --print-hash` prints the hashes of the story and of each part of the agent: a script has those
