@@ -38,8 +38,12 @@ class Job:
 
     @property
     def last_line(self) -> str:
-        """Last line of the log, without its time stamp."""
-        return self.log.rstrip().split("\n")[-1].split("] ", 1)[-1]
+        """Last line of the log, without its time stamp.
+
+        slurmstepd may say after it that a process ended before Slurm's signal came.
+        """
+        lines = [line for line in self.log.rstrip().split("\n") if "_handle_signal_container: " not in line]
+        return lines[-1].split("] ", 1)[-1]
 
     @property
     def events(self) -> list[dict[str, Any]]:
