@@ -77,7 +77,7 @@ def test_a_command_that_waits_for_a_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: float, code: int
 ) -> None:
     """That time does not count, up to a limit. most: the limit in seconds."""
-    monkeypatch.setattr(command_runner, "LOCK_NOTICE", 5)
+    monkeypatch.setattr(command_runner, "LOCK_PATIENCE", 5)
     monkeypatch.setattr(command_runner, "LOCK_WAIT", most)
     lock = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
     file = str(tmp_path / "lock")
