@@ -1,6 +1,6 @@
 """The parts of the agent: files that a script has only where its settings need them. All others are the core.
 
-The programs of a job use a part under the same condition, `is_needed`, and import its files nowhere else.
+The programs of a job import the files of a part only where they know that it is needed.
 """
 
 TYPE_CHECKING = False

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
             """Send a node those of these jobs that have ended. For nodes without Slurm's commands."""
 
         def find_answers(self, addresses: Dict[str, List[str]]) -> None:
-            """Find out which hosts answer to a new connection, or SLURMCTLD: see Controller.on_answer.
+            """Find out which hosts answer to a new connection, or SLURMCTLD: see Losses.on_answer.
 
             addresses: of each node; none where they are not known.
             """

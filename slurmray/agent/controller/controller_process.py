@@ -105,7 +105,7 @@ def _require_parts(text: str, settings: "Settings") -> None:
 
 
 def _run_epilogue(argv: "List[str]", run_dir: str) -> None:
-    """Run the site's commands, with heartbeats as in _await_slurmctld."""
+    """Run the site's commands, with heartbeats as in restarts.py."""
     files = background_io.CallQueue("the run directory")
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     while process.poll() is None:

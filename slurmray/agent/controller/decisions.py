@@ -166,7 +166,7 @@ class Controller(Decider):
     def on_srun_error(self, line: str, nodes: "List[str]") -> None:
         """Look for a lost node in what srun prints. nodes: of its step."""
         failure = self.losses.on_srun_error(line, nodes)
-        if not failure:
+        if not failure or (failure.must_end and (self.state.is_ending or self.state.has_succeeded)):
             return
         # Without --no-kill it is why Slurm ends the job, whose SIGTERM may come first.
         is_reason = self.requests.is_stopping and not may_be_lost(self.settings)

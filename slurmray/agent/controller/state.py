@@ -138,7 +138,7 @@ class JobState:
         node, kind = self.nodes[message["node"]], message["type"]
         row = KINDS[kind]
         if row.node:
-            self._advance(message.get("nodes", [node.name]), row.node)
+            self._advance(message["nodes"] if kind == "joined" else [node.name], row.node)
         if row.end:
             self._end(node, row.end)
         if row.job:

@@ -257,6 +257,22 @@ def test_a_trainer_that_has_succeeded_needs_no_nodes() -> None:
     assert (cluster.end().code, cluster.end().source) == (0, "trainer")
 
 
+def test_a_host_that_is_lost_after_the_trainer_has_succeeded() -> None:
+    """Neither ends the job: srun's own line is enough, and a cut-off head node cannot take back an end."""
+    cluster = Cluster(2)
+    cluster.train()
+    cluster.receive("node1", "exit", code=0)
+    before = list(cluster.log.lines)
+    cluster.controller.on_srun_error(
+        "srun: error: Aborting, io error and missing step on node 1", cluster.nodes
+    )
+    assert cluster.log.lines == before
+    cluster.lost.add("node2")
+    cluster.answering.clear()
+    cluster.wait(60)
+    assert (cluster.end().code, cluster.end().source) == (0, "trainer")
+
+
 def test_a_job_that_is_cut_off_after_scancel() -> None:
     """The loss is no reason for the end."""
     cluster = Cluster(2)

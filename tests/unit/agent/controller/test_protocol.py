@@ -198,6 +198,19 @@ def test_no_message_raises_an_exception(messages: list[tuple[str, dict[str, Any]
         cluster.controller.tick(1.0)
 
 
+@pytest.mark.attack("messages that a program in the container writes")
+@pytest.mark.parametrize("value", [None, 5, [1], ["node3"], {}])
+def test_a_field_of_another_type_of_message_changes_nothing(value: object) -> None:
+    for kind, right in RIGHT.items():
+        cluster, plain = Cluster(), Cluster()
+        extra = {} if "nodes" in protocol.KINDS[kind].fields else {"nodes": value}
+        for one, more in ((cluster, extra), (plain, {})):
+            one.controller.on_message({"node": "node2", **right, **more, "type": kind}, 0.0)
+            one.controller.tick(1.0)
+        nodes, others = ([vars(node) for node in one.controller.nodes.values()] for one in (cluster, plain))
+        assert nodes == others, kind
+
+
 def test_each_type_has_its_fields() -> None:
     declared = {name: wire_types.fields(kind) for name, kind in wire_types.TO_CONTROLLER.items()}
     assert declared == {name: {*kind.fields} for name, kind in protocol.KINDS.items()}
