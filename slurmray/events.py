@@ -171,7 +171,10 @@ EVENTS: dict[str, Event] = {
 
 
 def fits(event: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether a value is an event with the fields that slurmray uses: a job's programs can write the file."""
+    """Whether a value is an event with the fields that slurmray uses: a job's programs can write the file.
+
+    A field that a later version adds must be optional here, as jobs of earlier ones do not write it.
+    """
     name = event.get("event") if isinstance(event, dict) else None
     if not (isinstance(name, str) and _fits(event.get("time"), TIME)):
         return False

@@ -43,7 +43,7 @@ INTERRUPTED = 130  # as a shell's exit code for Ctrl-C
 @flag("--dry-run", help="Print the script instead.")
 @flag("--test-only", help="Ask Slurm when it could start, and submit nothing.")
 @flag("--json", "is_json", help="Print the job as JSON.")
-@flag("--one-job", "is_one", hidden=True)
+@flag("--one-job", "is_one", hidden=True)  # for slurmray mcp
 @click.pass_obj
 def submit(
     trainer: list[str],

@@ -48,7 +48,7 @@ class ContainerProcess:
         self.trainer = Trainer(self.context)
         self.head = Head(self.context, self.ray, self.trainer, self.are_all_ready)
         self.parts: "List[Part]" = [self.ray, self.ray.watch, self.trainer, self.head]
-        self.container_setup: "Optional[ContainerSetup]" = None  # also where it has run
+        self.container_setup: "Optional[ContainerSetup]" = None  # without container.setup, and resumed
         self.is_resumed = False  # container.setup has run
         self.held: "List[bytes]" = []  # messages that wait for a part
         self.is_signalled = False  # this process got SIGTERM or SIGINT

@@ -21,7 +21,7 @@ class Part:
         return False
 
     def on_start_ray(self) -> None:
-        """Do what is to be done while Ray starts. Not called on a node for services alone."""
+        """Do what is to be done while Ray starts; also on a spare node, and on one for services alone."""
 
     def begin(self) -> None:
         """Begin what may begin now: after the start of Ray, with open GPUs, and once the cluster is ready."""
