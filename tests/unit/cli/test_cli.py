@@ -64,131 +64,72 @@ def test_help_has_a_line_for_each_subcommand(capsys: pytest.CaptureFixture[str])
         assert any(line.split()[:1] == [name] for line in out.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("args", "expected"),
-    [
-        (["rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
-        (
-            ["xyz"],
-            "slurmray: unknown command 'xyz', known are init, render, check, submit, up, doctor, "
-            "list, status, report, logs, fetch, attach, dashboard, why, cancel, clean, rehearse, verify, "
-            "explain, config, schema, mcp",
-        ),
-        (["render", "--"], "slurmray: no command after --; for the built-in check, leave out the --"),
-        (["attach", "--"], "slurmray: no command after --; for a shell, leave out the --"),
-        (
-            ["--", "render"],
-            "slurmray: no subcommand before --; use render, check, submit, rehearse or attach",
-        ),
-        (
-            ["explain", "--", "71"],
-            "slurmray explain: takes no command; leave out -- and everything after it",
-        ),
-        (["rehearse", "x.sh"], "x.sh: No such file or directory"),
-        (["render", "j\udcff.yaml"], r"'j\udcff.yaml': not UTF-8; give the file another name"),
-        (["render", "-o", "\udcff.sh"], r"'\udcff.sh': not UTF-8; give the file another name"),
-        (["init", "verl", "-o", "\udcff"], r"'\udcff': not UTF-8; give the file another name"),
-        (["render", "--template", "\udcff"], "--template: not UTF-8; use text only"),
-        (["render", "--template", ""], "--template: is empty; set a value or leave it out"),
-        (
-            ["render", "--template", "x.j2", "--target", "dstack"],
-            "--template: not supported by dstack; leave it out: --set template=null",
-        ),
-        (
-            ["rehearse", "no.yaml", "--down"],
-            DOWN_ALONE,
-        ),
-        (
-            ["rehearse", "--down", "--", "y"],
-            DOWN_ALONE,
-        ),
-        (
-            ["rehearse", "--shell", "--build-image", "--", "y"],
-            "slurmray rehearse --shell: takes only a command after --",
-        ),
-        (
-            ["render", "--set", "name"],
-            "--set name: expected PATH=VALUE, e.g. --set container.shm_size=64g",
-        ),
-        (["render", "nope.yaml"], "nope.yaml: no such file; `slurmray init` can write one"),
-        (
-            ["render", "train"],
-            "train: no such job spec; if it is the trainer's command, put -- before it: -- train",
-        ),
-        (
-            ["submit", "python3", "train.py", "x"],
-            "slurmray submit: Got unexpected extra arguments (train.py x) (see slurmray submit --help); "
-            "if it is of the trainer's command, put -- before that command",
-        ),
-        (
-            ["render", "--gpus", "8"],
-            "slurmray render: --gpus: slurmray counts GPUs by node: use slurm.gpus_per_node, "
-            "or --gpus-per-node",
-        ),
-        (
-            ["submit", "--ntasks-per-node=1"],
-            "slurmray submit: --ntasks-per-node: slurmray starts one task on each node; leave it out",
-        ),
-        (
-            ["render", "train.py", "--lr", "1"],
-            "slurmray render: No such option '--lr'. (Did you mean one of: '--gres', '--help', '--hold'?) "
-            "(see slurmray render --help); if it is of the trainer's command, put -- before that command",
-        ),
-        (
-            ["render", "job.yaml", "--lr", "1"],
-            "slurmray render: No such option '--lr'. (Did you mean one of: '--gres', '--help', '--hold'?) "
-            "(see slurmray render --help); an option of the trainer goes into run of the job spec",
-        ),
-        (
-            ["attach", "7", "nvidia-smi"],
-            "slurmray attach: Got unexpected extra argument (nvidia-smi) (see slurmray attach --help); "
-            "if it is of a command, put -- before that command",
-        ),
-        (
-            ["--follow", "submit", "job.yaml"],
-            "slurmray: No such option '--follow'. (see slurmray --help); options of a subcommand go after "
-            "its name",
-        ),
-        (
-            ["submit", "job.yaml", "more.yaml"],
-            "slurmray submit: Got unexpected extra argument (more.yaml) (see slurmray submit --help); "
-            "slurmray submit takes one job spec",
-        ),
-        (
-            ["submit", "job.yaml", "slurm.nodes=4"],
-            "slurmray submit: Got unexpected extra argument (slurm.nodes=4) (see slurmray submit --help); "
-            "a field is set with --set PATH=VALUE",
-        ),
-        (["render", "-n", "4"], "slurmray render: -n: slurmray starts one task on each node; leave it out"),
-        (["logs", "--tail", "4"], "slurmray logs: --tail: use -n"),
-        (["submit", "--host", "a"], "slurmray submit: --host: use --profile, with the host in that profile"),
-        (
-            ["status", "job.yaml"],
-            "no job named 'job.yaml' was submitted with slurmray submit; give its id or its name, not the "
-            "file of its job spec",
-        ),
-        (["run", "job.yaml"], "slurmray: unknown command 'run', did you mean submit?"),
-        (["ls"], "slurmray: unknown command 'ls', did you mean list?"),
-        (["job.yaml"], "slurmray: unknown command 'job.yaml', did you mean submit job.yaml?"),
-        (
-            ["logs", "-n", "0"],
-            "slurmray logs: Invalid value for '-n' / '--lines': 0 is not in the range x>=1. "
-            "(see slurmray logs --help)",
-        ),
-        (["completion"], "slurmray: slurmray --help has the line for your shell"),
-        (["help", "rendr"], "slurmray: unknown command 'rendr', did you mean render?"),
-        (["render", "--nodes", "-1", "--mem", ""], "--nodes: expected 1 or more, got '-1'"),
-        (
-            ["explain", "noed_lost"],
-            "slurmray explain: 'noed_lost' is not an exit code, did you mean node_lost?",
-        ),
-        *((["explain", bad], f"slurmray explain: {bad!r} is not an exit code, {CODES}") for bad in NOT_CODES),
-    ],
-)
-def test_mistakes(args: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = main(args, capsys)
+MISTAKES = {
+    "rendr": "slurmray: unknown command 'rendr', did you mean render?",
+    "xyz": "slurmray: unknown command 'xyz', known are init, render, check, submit, up, doctor, list, "
+    "status, report, logs, fetch, attach, dashboard, why, cancel, clean, rehearse, verify, explain, config, "
+    "schema, mcp",
+    "render --": "slurmray: no command after --; for the built-in check, leave out the --",
+    "attach --": "slurmray: no command after --; for a shell, leave out the --",
+    "-- render": "slurmray: no subcommand before --; use render, check, submit, rehearse or attach",
+    "explain -- 71": "slurmray explain: takes no command; leave out -- and everything after it",
+    "rehearse x.sh": "x.sh: No such file or directory",
+    "render 'j\udcff.yaml'": "'j\\udcff.yaml': not UTF-8; give the file another name",
+    "render -o '\udcff.sh'": "'\\udcff.sh': not UTF-8; give the file another name",
+    "init verl -o '\udcff'": "'\\udcff': not UTF-8; give the file another name",
+    "render --template '\udcff'": "--template: not UTF-8; use text only",
+    "render --template ''": "--template: is empty; set a value or leave it out",
+    "render --template x.j2 --target dstack": "--template: not supported by dstack; leave it out: --set "
+    "template=null",
+    "rehearse no.yaml --down": "slurmray rehearse --down: takes no other arguments",
+    "rehearse --down -- y": "slurmray rehearse --down: takes no other arguments",
+    "rehearse --shell --build-image -- y": "slurmray rehearse --shell: takes only a command after --",
+    "render --set name": "--set name: expected PATH=VALUE, e.g. --set container.shm_size=64g",
+    "render nope.yaml": "nope.yaml: no such file; `slurmray init` can write one",
+    "render train": "train: no such job spec; if it is the trainer's command, put -- before it: -- train",
+    "submit python3 train.py x": "slurmray submit: Got unexpected extra arguments (train.py x) (see "
+    "slurmray submit --help); if it is of the trainer's command, put -- before that command",
+    "render --gpus 8": "slurmray render: --gpus: slurmray counts GPUs by node: use slurm.gpus_per_node, or "
+    "--gpus-per-node",
+    "submit --ntasks-per-node=1": "slurmray submit: --ntasks-per-node: slurmray starts one task on each "
+    "node; leave it out",
+    "render train.py --lr 1": "slurmray render: No such option '--lr'. (Did you mean one of: '--gres', "
+    "'--help', '--hold'?) (see slurmray render --help); if it is of the trainer's command, put -- before "
+    "that command",
+    "render job.yaml --lr 1": "slurmray render: No such option '--lr'. (Did you mean one of: '--gres', "
+    "'--help', '--hold'?) (see slurmray render --help); an option of the trainer goes into run of the job "
+    "spec",
+    "attach 7 nvidia-smi": "slurmray attach: Got unexpected extra argument (nvidia-smi) (see slurmray "
+    "attach --help); if it is of a command, put -- before that command",
+    "--follow submit job.yaml": "slurmray: No such option '--follow'. (see slurmray --help); options of a "
+    "subcommand go after its name",
+    "submit job.yaml more.yaml": "slurmray submit: Got unexpected extra argument (more.yaml) (see slurmray "
+    "submit --help); slurmray submit takes one job spec",
+    "submit job.yaml slurm.nodes=4": "slurmray submit: Got unexpected extra argument (slurm.nodes=4) (see "
+    "slurmray submit --help); a field is set with --set PATH=VALUE",
+    "render -n 4": "slurmray render: -n: slurmray starts one task on each node; leave it out",
+    "logs --tail 4": "slurmray logs: --tail: use -n",
+    "submit --host a": "slurmray submit: --host: use --profile, with the host in that profile",
+    "status job.yaml": "no job named 'job.yaml' was submitted with slurmray submit; give its id or its "
+    "name, not the file of its job spec",
+    "run job.yaml": "slurmray: unknown command 'run', did you mean submit?",
+    "ls": "slurmray: unknown command 'ls', did you mean list?",
+    "job.yaml": "slurmray: unknown command 'job.yaml', did you mean submit job.yaml?",
+    "logs -n 0": "slurmray logs: Invalid value for '-n' / '--lines': 0 is not in the range x>=1. (see "
+    "slurmray logs --help)",
+    "completion": "slurmray: slurmray --help has the line for your shell",
+    "help rendr": "slurmray: unknown command 'rendr', did you mean render?",
+    "render --nodes -1 --mem ''": "--nodes: expected 1 or more, got '-1'",
+    "explain noed_lost": "slurmray explain: 'noed_lost' is not an exit code, did you mean node_lost?",
+    **{f"explain {bad}": f"slurmray explain: {bad!r} is not an exit code, {CODES}" for bad in NOT_CODES},
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_mistakes(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = main(shlex.split(line), capsys)
     assert (code, out) == (ExitCode.USAGE, "")
-    assert err.splitlines()[0] == expected
+    assert err.splitlines()[0] == MISTAKES[line]
     assert list(Path().iterdir()) == []
 
 

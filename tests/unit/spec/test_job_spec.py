@@ -21,6 +21,10 @@ def refusal(**fields: object) -> str:
     return str(caught.value)
 
 
+def service(**fields: Any) -> dict[str, Any]:
+    return {"name": "a", "run": "x", **fields}
+
+
 def test_defaults() -> None:
     job = spec()
     assert (job.name, job.run, job.gpus, job.env) == ("slurmray", None, 0, {})
@@ -93,8 +97,8 @@ def test_gpus_that_slurm_does_not_count() -> None:
     assert job.gpus == 4
     assert list(job.slurm.given()) == [("gres", "nvme:1"), ("nodes", "1")]
     assert "use one of them" in refusal(slurm={"gpus_per_node": "8"}, ray={"gpus_per_node": 8})
-    service = {"name": "a", "run": "x", "gpus": 5}
-    assert "a node has 4" in (text := refusal(ray={"gpus_per_node": 4}, services=[service]))
+    text = refusal(ray={"gpus_per_node": 4}, services=[service(gpus=5)])
+    assert "a node has 4" in text
     assert "request more with ray.gpus_per_node" in text
     assert "more than one type" in refusal(slurm={"gres": "gpu:a:1,gpu:b:1"})
 
@@ -261,11 +265,8 @@ def test_a_runtime_environment_has_the_types_that_ray_wants() -> None:
             "RAY_OVERRIDE_RESOURCES",
             "NNODES",
             "MASTER_PORT",
-            "SLURMRAY_ATTEMPT",
-            "SLURMRAY_RESTART",
-            "SLURMRAY_RUN_DIR",
-            "SLURMRAY_TEMP",
         ),
+        *(f"SLURMRAY_{name}" for name in ("ATTEMPT", "RESTART", "RUN_DIR", "TEMP")),
         *("SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID"),
     ],
 )
@@ -424,7 +425,7 @@ def test_gpus_by_role(
         slurm={"nodes": nodes, "gpus_per_node": 8},
         ray={"head": {"gpus": head}},
         services=[
-            {"name": f"s{number}", "run": "x", "gpus": gpus, "where": where}
+            service(name=f"s{number}", gpus=gpus, where=where)
             for number, (gpus, where) in enumerate(services)
         ],
     )
@@ -433,7 +434,7 @@ def test_gpus_by_role(
 
 def test_gpus_that_services_cannot_have() -> None:
     def services(*places: tuple[int, str]) -> list[dict[str, Any]]:
-        return [{"name": where, "run": "x", "gpus": gpus, "where": where} for gpus, where in places]
+        return [service(name=where, gpus=gpus, where=where) for gpus, where in places]
 
     slurm = {"nodes": 2, "gpus_per_node": 8}
     assert spec(slurm=slurm, services=services((5, "head"), (5, "workers"))).head_gpus == 3
@@ -446,17 +447,17 @@ def test_gpus_that_services_cannot_have() -> None:
 @pytest.mark.parametrize("name", ["SLURMRAY_TEMP", "SLURM_JOB_ID"])
 def test_variables_by_which_clean_up_finds_a_service(name: str) -> None:
     text = f"services, item 1, env: {name}: leave it out; clean-up finds processes by it"
-    assert text in refusal(services=[{"name": "a", "run": "b", "env": {name: "x"}}])
+    assert text in refusal(services=[service(env={name: "x"})])
 
 
 @pytest.mark.parametrize("place", [{"host": True}, {"image": "a"}])
 def test_a_service_that_needs_ray_is_in_its_container(place: dict[str, Any]) -> None:
     text = "needs_ray is for services in Ray's container: leave host and image out"
-    assert text in refusal(services=[{"name": "a", "run": "b", "needs_ray": True, **place}])
+    assert text in refusal(services=[service(needs_ray=True, **place)])
 
 
 @pytest.mark.parametrize(
-    ("service", "nodes", "text"),
+    ("fields", "nodes", "text"),
     [
         ({"where": 3}, 3, "a: where: 3 of 3 nodes leaves none for Ray; raise slurm.nodes"),
         ({"where": "4", "shared": True}, 3, "a: where: 4 of 3 nodes leaves none for Ray"),
@@ -469,21 +470,19 @@ def test_a_service_that_needs_ray_is_in_its_container(place: dict[str, Any]) -> 
         ({"where": "workers"}, 1, "a: 1 node in Ray leaves no workers; use where: all"),
     ],
 )
-def test_nodes_of_services(service: dict[str, Any], nodes: int, text: str) -> None:
-    message = refusal(
-        slurm={"nodes": nodes, "gpus_per_node": 8}, services=[{"name": "a", "run": "x", **service}]
-    )
+def test_nodes_of_services(fields: dict[str, Any], nodes: int, text: str) -> None:
+    message = refusal(slurm={"nodes": nodes, "gpus_per_node": 8}, services=[service(**fields)])
     assert text in message, message
 
 
 def test_shared_nodes_of_services_are_in_ray() -> None:
-    service = {"name": "a", "run": "x", "where": 3, "shared": True, "needs_ray": True}
-    job = spec(slurm={"nodes": 3}, services=[service])
+    job = spec(slurm={"nodes": 3}, services=[service(where=3, shared=True, needs_ray=True)])
     assert (job.ray_nodes, job.trainer_nodes, job.services[0].where) == (3, 3, 3)
 
 
 CPU_HEAD = {"name": "head", "nodes": 1, "cpus_per_task": 16}
 GPU_NODES = {"name": "gpu", "nodes": 4, "gpus_per_node": 8, "partition": "h100"}
+BOTH = {"groups": [CPU_HEAD, GPU_NODES]}
 
 
 def test_groups_have_the_options_of_the_section_that_they_do_not_set() -> None:
@@ -503,14 +502,10 @@ def test_groups_have_the_options_of_the_section_that_they_do_not_set() -> None:
         ([GPU_NODES, CPU_HEAD], {}, (5, 8, 8, 8, 5, 4)),
         ([CPU_HEAD, {"name": "more"}], {}, (2, 0, 0, 0, 2, 2)),
         ([{**GPU_NODES, "nodes": 1}, {"name": "cpu", "nodes": 2}], {}, (3, 8, 8, 8, 3, 1)),
-        (
-            [CPU_HEAD, GPU_NODES],
-            {"services": [{"name": "a", "run": "x", "where": 1, "gpus": 8}]},
-            (5, 8, 0, 8, 4, 3),
-        ),
+        ([CPU_HEAD, GPU_NODES], {"services": [service(where=1, gpus=8)]}, (5, 8, 0, 8, 4, 3)),
         (
             [{**GPU_NODES, "nodes": 1}, CPU_HEAD],
-            {"services": [{"name": "a", "run": "x", "where": "head", "gpus": 2}]},
+            {"services": [service(where="head", gpus=2)]},
             (2, 8, 6, 6, 2, 1),
         ),
         ([{**GPU_NODES, "nodes": 2}, CPU_HEAD], {"ray": {"head": {"gpus": 0}}}, (3, 8, 0, 8, 3, 1)),
@@ -521,98 +516,64 @@ def test_gpus_of_groups(
 ) -> None:
     """Nodes, GPUs of a node, GPUs for Ray on the head node and on others, nodes in Ray and of the trainer."""
     job = spec(slurm={"groups": groups}, **more)
-    assert (
-        job.slurm.node_count,
-        job.gpus,
-        job.head_gpus,
-        job.ray_gpus,
-        job.ray_nodes,
-        job.trainer_nodes,
-    ) == expected
+    gpus = (job.gpus, job.head_gpus, job.ray_gpus)
+    assert (job.slurm.node_count, *gpus, job.ray_nodes, job.trainer_nodes) == expected
 
 
 @pytest.mark.parametrize(
-    ("slurm", "more", "text"),
+    ("groups", "text"),
     [
-        ({"groups": [GPU_NODES]}, {}, "slurm: groups: one group is a job without groups; move its fields"),
-        ({"groups": [CPU_HEAD, CPU_HEAD]}, {}, "slurm: two groups are called head; rename one"),
+        ([GPU_NODES], "slurm: groups: one group is a job without groups; move its fields"),
+        ([CPU_HEAD, CPU_HEAD], "slurm: two groups are called head; rename one"),
         (
-            {"groups": [CPU_HEAD, GPU_NODES], "nodes": 5},
-            {},
-            "slurm: nodes: each group has its own; leave it out",
-        ),
-        (
-            {"groups": [CPU_HEAD, GPU_NODES], "array": "0-3"},
-            {},
-            "slurm: array: Slurm has none of jobs with groups",
-        ),
-        (
-            {"groups": [{**GPU_NODES, "name": "a", "gpus_per_node": "4"}, GPU_NODES]},
-            {},
+            [{**GPU_NODES, "name": "a", "gpus_per_node": "4"}, GPU_NODES],
             "slurm: groups: nodes with 4 and 8 GPUs; trainers count nodes with the same number",
         ),
         (
-            {"groups": [{**CPU_HEAD, "account": "cpu"}, GPU_NODES]},
-            {},
+            [{**CPU_HEAD, "account": "cpu"}, GPU_NODES],
             "slurm: groups: account of head would be that of gpu, too: Slurm passes it on; set it in both",
         ),
+        ([{**CPU_HEAD, "time": "1:00"}, GPU_NODES], "item 1, time: unknown field, did you mean slurm.time?"),
+        ([{**CPU_HEAD, "ntasks": 1}, GPU_NODES], "slurmray starts one task on each node; leave it out"),
+        ([{**CPU_HEAD, "name": "a b"}, GPU_NODES], "expected up to 32 letters, digits and _ . -"),
+        ([{"nodes": 1}, GPU_NODES], "slurm.groups, item 1, name: is required"),
+    ],
+)
+def test_groups_that_are_refused(groups: list[dict[str, Any]], text: str) -> None:
+    assert text in refusal(slurm={"groups": groups})
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"slurm": {**BOTH, "nodes": 5}}, "slurm: nodes: each group has its own; leave it out"),
+        ({"slurm": {**BOTH, "array": "0-3"}}, "slurm: array: Slurm has none of jobs with groups"),
+        ({"ray": {"gpus_per_node": 8}}, "gpus_per_node is of all nodes"),
+        ({"on_node_loss": "continue"}, "on_node_loss: Slurm ends a job"),
+        ({"spares": 1}, "spares: each group has its own; set it"),
         (
-            {"groups": [{**CPU_HEAD, "time": "1:00"}, GPU_NODES]},
-            {},
-            "item 1, time: unknown field, did you mean slurm.time?",
-        ),
-        (
-            {"groups": [{**CPU_HEAD, "ntasks": 1}, GPU_NODES]},
-            {},
-            "slurmray starts one task on each node; leave it out",
-        ),
-        (
-            {"groups": [{**CPU_HEAD, "name": "a b"}, GPU_NODES]},
-            {},
-            "expected up to 32 letters, digits and _ . -",
-        ),
-        ({"groups": [{"nodes": 1}, GPU_NODES]}, {}, "slurm.groups, item 1, name: is required"),
-        ({"groups": [CPU_HEAD, GPU_NODES]}, {"ray": {"gpus_per_node": 8}}, "gpus_per_node is of all nodes"),
-        ({"groups": [CPU_HEAD, GPU_NODES]}, {"on_node_loss": "continue"}, "on_node_loss: Slurm ends a job"),
-        (
-            {"groups": [CPU_HEAD, GPU_NODES]},
-            {"spares": 1},
-            "spares: each group has its own; set it",
-        ),
-        (
-            {"groups": [CPU_HEAD, GPU_NODES]},
             {"restart": {"min_nodes": 1}},
             "restart: min_nodes: the groups of a job have fixed numbers of nodes; leave it out",
         ),
+        ({"ray": {"head": {"gpus": 1}}}, "head.gpus: 1 are more than the 0 of the head node"),
+        ({"services": [service(where="all", gpus=1)]}, "they use a 1 = 1 GPUs, a node has 0"),
         (
-            {"nodes": 2},
-            {"restart": {"min_nodes": 3}, "on_node_loss": "restart"},
+            {"services": [service(image="b")], "container": {"runtime": "pyxis"}},
+            "a: image is not possible with pyxis and slurm.groups",
+        ),
+        (
+            {"slurm": {"nodes": 2}, "restart": {"min_nodes": 3}, "on_node_loss": "restart"},
             "restart: min_nodes: 3 is more than slurm.nodes, 2; lower it",
         ),
         (
-            {"nodes": 2},
-            {"restart": {"min_nodes": 1}, "spares": 1},
+            {"slurm": {"nodes": 2}, "restart": {"min_nodes": 1}, "spares": 1},
             "on_node_loss: restart.min_nodes needs restart; set it to restart, or leave min_nodes out",
-        ),
-        (
-            {"groups": [CPU_HEAD, GPU_NODES]},
-            {"ray": {"head": {"gpus": 1}}},
-            "head.gpus: 1 are more than the 0 of the head node",
-        ),
-        (
-            {"groups": [CPU_HEAD, GPU_NODES]},
-            {"services": [{"name": "a", "run": "x", "where": "all", "gpus": 1}]},
-            "they use a 1 = 1 GPUs, a node has 0",
-        ),
-        (
-            {"groups": [CPU_HEAD, GPU_NODES]},
-            {"services": [{"name": "a", "run": "x", "image": "b"}], "container": {"runtime": "pyxis"}},
-            "a: image is not possible with pyxis and slurm.groups",
         ),
     ],
 )
-def test_groups_that_are_refused(slurm: dict[str, Any], more: dict[str, Any], text: str) -> None:
-    assert text in refusal(slurm=slurm, **more)
+def test_fields_that_do_not_fit_to_the_nodes(fields: dict[str, Any], text: str) -> None:
+    """slurm: two groups, unless it is given."""
+    assert text in refusal(**{"slurm": BOTH, **fields})
 
 
 @pytest.mark.parametrize(
@@ -646,9 +607,6 @@ def test_times_with_a_unit(given: str | int, seconds: int) -> None:
     assert JobSpec(watch={"stall": given}).watch.stall == seconds
 
 
-SWEEP = {"lr": ["1e-6", "5e-6"]}
-
-
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
@@ -665,32 +623,21 @@ SWEEP = {"lr": ["1e-6", "5e-6"]}
         ),
         ({"sweep": {"NNODES": [1]}}, "sweep: NNODES is set by slurmray; use another name"),
         ({"sweep": {"SLURM_JOB_ID": [1]}}, "sweep: SLURM_JOB_ID is set by slurmray; use another name"),
-        ({"sweep": SWEEP, "env": {"lr": None}}, "sweep: lr is also in env; leave it out there"),
+        ({"env": {"lr": None}}, "sweep: lr is also in env; leave it out there"),
+        ({"slurm": {"array": "0-3"}}, "sweep: sets the indexes of slurm.array, 0-3; leave it"),
         (
-            {"sweep": SWEEP, "slurm": {"array": "0-3"}},
-            "sweep: sets the indexes of slurm.array, 0-3; leave it",
-        ),
-        (
-            {"slurm": {"array": "%3"}},
+            {"sweep": None, "slurm": {"array": "%3"}},
             "sweep: not set, and slurm.array, %3, has no indexes; write e.g. 0-19%3",
         ),
-        (
-            {"sweep": SWEEP, "slurm": {"output": "%x.log"}},
-            "sweep: slurm.output: all tasks would write to %x.log",
-        ),
-        (
-            {"sweep": SWEEP, "run_dir": "/r/${SLURM_JOB_ID}"},
-            "sweep: run_dir: each task has a folder in it; leave",
-        ),
-        (
-            {"sweep": SWEEP, "slurm": {"groups": [CPU_HEAD, GPU_NODES]}},
-            "sweep: Slurm has no arrays of jobs with groups; leave sweep or slurm.groups out",
-        ),
+        ({"slurm": {"output": "%x.log"}}, "sweep: slurm.output: all tasks would write to %x.log"),
+        ({"run_dir": "/r/${SLURM_JOB_ID}"}, "sweep: run_dir: each task has a folder in it; leave"),
+        ({"slurm": BOTH}, "sweep: Slurm has no arrays of jobs with groups; leave sweep or slurm.groups out"),
     ],
 )
 def test_sweeps_that_cannot_be(fields: dict[str, Any], text: str) -> None:
+    """sweep: one of a parameter lr, unless it is given."""
     with pytest.raises(SpecError) as caught:
-        spec(**fields)
+        spec(**{"sweep": {"lr": ["1e-6", "5e-6"]}, **fields})
     (problem,) = caught.value.problems
     assert text in str(problem)
 
