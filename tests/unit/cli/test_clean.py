@@ -16,6 +16,7 @@ from slurmray import history
 from slurmray.agent import script_parts
 
 from .. import ssh
+from ..programs import install
 from ..test_events import event_line
 from .command_line import main
 
@@ -25,11 +26,8 @@ DAY = 86400
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of run directories: of job 7 two attempts, of 8 one that is young, of 9 one that runs."""
-    (tmp_path / "bin").mkdir()
-    squeue = tmp_path / "bin/squeue"
-    squeue.write_text("#!/bin/sh\necho '9|9|RUNNING|None|(null)'; echo '7|7|COMPLETED|None|(null)'\n")
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    squeue = "echo '9|9|RUNNING|None|(null)'; echo '7|7|COMPLETED|None|(null)'"
+    monkeypatch.setenv("PATH", f"{install(tmp_path / 'bin', squeue=squeue)}:{os.environ['PATH']}")
     runs = tmp_path / "runs"
     for name, days in {"7-0": 40, "7-1": 35, "8-0": 1, "9-0": 50, "70-0": 50, "7-x": 50, "10-0": 50}.items():
         write(runs / name, days)
@@ -124,9 +122,8 @@ def test_a_job_that_runs_on_another_cluster_with_the_same_home(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was submitted there, to the default cluster, so squeue here does not know it."""
-    scontrol = tmp_path / "bin/scontrol"
-    scontrol.write_text("#!/bin/sh\necho 'Configuration data'; echo 'ClusterName             = here'\n")
-    scontrol.chmod(0o755)
+    scontrol = "echo 'Configuration data'; echo 'ClusterName             = here'"
+    install(tmp_path / "bin", scontrol=scontrol)
     (runs / "7-0/mark").write_text("abc\nthere\n")
     (runs / "7-1/mark").write_text("abc\nhere\n")
     (runs / "8-0/mark").write_text("abc\nthere\n")
@@ -161,7 +158,7 @@ def test_a_dry_run_removes_no_empty_folder(runs: Path, capsys: pytest.CaptureFix
 def test_a_job_that_waits_for_another_attempt_keeps_its_run_directories(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str
 ) -> None:
-    (tmp_path / "bin/squeue").write_text(f"#!/bin/sh\necho '7|7|{state}|None|(null)'\n")
+    install(tmp_path / "bin", squeue=f"echo '7|7|{state}|None|(null)'")
     assert main(["clean", "--yes", "--older-than=0"], capsys)[0] == 0
     assert names(runs) == ["10-0", "7-0", "7-1", "7-x", "70-0"]
 
@@ -172,8 +169,8 @@ def test_tasks_of_a_sweep(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     tasks = ["8_0-0", "8_12-1", "8_3-0.20261101-120000"]
     for name in (*tasks, "80_1-0"):
         write(runs / name, 40)
-    squeue = f"#!/bin/sh\necho '81|8_0|COMPLETED|None|(null)'; echo '8|8_[3-5]|{state}|None|(null)'\n"
-    (tmp_path / "bin/squeue").write_text(squeue)
+    squeue = f"echo '81|8_0|COMPLETED|None|(null)'; echo '8|8_[3-5]|{state}|None|(null)'"
+    install(tmp_path / "bin", squeue=squeue)
     assert main(["clean", "--yes"], capsys)[0] == 0
     kept = {*tasks[:2]} if state == "RUNNING" else set()
     assert {name for name in names(runs) if "_" in name} == {*kept, "80_1-0"}
@@ -303,7 +300,7 @@ def test_the_program_joins_no_names(runs: Path, tmp_path: Path) -> None:
 def test_a_squeue_that_fails_removes_nothing(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "bin/squeue").write_text("#!/bin/sh\nexit 1\n")
+    install(tmp_path / "bin", squeue="exit 1")
     assert main(["clean", "--yes"], capsys)[0] == 64
     assert names(runs) == ALL
 
@@ -312,13 +309,9 @@ def test_a_squeue_that_fails_removes_nothing(
 def submitted(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The script that sbatch gets; it refuses it. scontrol knows two nodes."""
     folder = runs.parent
-    programs = {
-        "scontrol": 'test "$*" = "show hostnames node[1-2]" && echo "node1\nnode2"',
-        "sbatch": f"cat >{folder}/script; echo refused >&2; exit 1",
-    }
-    for name, text in programs.items():
-        (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / "bin" / name).chmod(0o755)
+    scontrol = 'test "$*" = "show hostnames node[1-2]" && echo "node1\nnode2"'
+    sbatch = f"cat >{folder}/script; echo refused >&2; exit 1"
+    install(folder / "bin", scontrol=scontrol, sbatch=sbatch)
     config = folder / "config.yaml"
     config.write_text(
         "profile: a\nprofiles: {a: {slurm: {account: mine, exclusive: true, gpus_per_node: 8, mem: 500G}, "
@@ -348,8 +341,7 @@ def test_it_shows_that_nothing_was_left(
     phase: str, submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = submitted.parent
-    (folder / "bin/sbatch").write_text("#!/bin/sh\necho 42\n")
-    (folder / "bin/squeue").write_text("#!/bin/sh\n")
+    install(folder / "bin", sbatch="echo 42", squeue="")
     write(folder / "cleaned/42-0", 0)
     with (folder / "cleaned/42-0/events.jsonl").open("a") as file:
         file.write("\n" + event_line("phase", phase=phase, text="removed 1 folder of ended jobs from node1"))

@@ -20,6 +20,7 @@ from slurmray.spec.job_spec import JobSpec
 from tests.attacks import tried
 
 from .. import ssh
+from ..programs import OWN, install
 from ..test_events import event_line
 from .command_line import echo_record, main, run
 
@@ -37,22 +38,11 @@ ESCAPE = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\0"
 @pytest.fixture
 def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The events.jsonl of job 7, which has ended; the current folder is that of the job."""
-    (tmp_path / "bin").mkdir()
-    lines = (
-        "JobState=FAILED",
-        "Requeue=1 Restarts=1 ExitCode=1:0",
-        f"WorkDir={tmp_path}",
-        f"StdOut={tmp_path}/log",
-    )
-    record = echo_record(*lines)
-    texts = {
-        "scontrol": f'[ "$1 $2" = "show job" ] || exit 1\n{record}',
-        "squeue": 'case "$*" in *--jobs*) echo "$(id -u) me";; *) echo 7 FAILED;; esac',
-    }
-    for name, text in texts.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    lines = ("JobState=FAILED", "Requeue=1 Restarts=1 ExitCode=1:0", f"WorkDir={tmp_path}")
+    scontrol = f'[ "$1 $2" = "show job" ] || exit 1\n{echo_record(*lines, f"StdOut={tmp_path}/log")}'
+    squeue = f'case "$*" in *--jobs*) {OWN};; *) echo 7 FAILED;; esac'
+    programs = install(tmp_path / "bin", scontrol=scontrol, squeue=squeue)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     events = tmp_path / "slurmray-runs/7-1/events.jsonl"
     (events.parent / "logs").mkdir(parents=True)
@@ -253,7 +243,7 @@ def test_names_do_not_act_on_the_terminal(
         fields = [f"JobId=7 JobName={bell}", f"JobState={state}", "Requeue=1 Restarts=1 ExitCode=1:0"]
         record = "\n   ".join([*fields, f"WorkDir={tmp_path}", f"StdOut=/{bell}", ""])
         (tmp_path / "record").write_text(record)
-        (tmp_path / "bin/scontrol").write_text(f"#!/bin/sh\nexec cat {tmp_path}/record\n")
+        install(tmp_path / "bin", scontrol=f"exec cat {tmp_path}/record")
         for command in (["status"], ["why"], ["logs", "--node=gpu-1"]):
             _, out, err = main(command, capfd)
             assert r"a\x07\u202e" in out + err, command
@@ -301,8 +291,7 @@ def test_a_name_that_looks_like_fields(
     scontrol.write_text(
         scontrol.read_text().replace("JobName=a", f"JobName={name}").replace("FAILED", "RUNNING")
     )
-    (tmp_path / "bin/scancel").write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/cancelled\n')
-    (tmp_path / "bin/scancel").chmod(0o755)
+    install(tmp_path / "bin", scancel=f'echo "$*" >>{tmp_path}/cancelled')
     events.write_text(event_line("start", **START) + event_line("end", exit_code=1))
     (tmp_path / "log").touch()
     for verb in VERBS:

@@ -13,6 +13,7 @@ from slurmray import history
 from slurmray.diagnosis.exit_codes import EXIT_CODES
 from slurmray.errors import ExitCode, Problem
 
+from ..programs import install
 from ..test_events import event_line
 from .command_line import main, run
 
@@ -22,7 +23,6 @@ JOB = "name: small\nslurm: {nodes: 2}\nrun: [python3, train.py]\n"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with stand-ins of Slurm's commands: job 41 runs, 40 has failed, 42 is bob's."""
-    (tmp_path / "bin").mkdir()
     texts = {
         "sbatch": "echo sbatch: Job 5 to start at 2026-01-01T00:00:00 >&2; cat >/dev/null",
         "scontrol": f"""[ "$1 $2" = "show job" ] || exit 1
@@ -36,10 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "squeue": 'case "$*" in *=42*) echo "12345 bob";; *) echo "$(id -u) me";; esac',
         "scancel": f'echo "$@" >>{tmp_path}/cancelled',
     }
-    for name, text in texts.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{install(tmp_path / 'bin', **texts)}:/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "slurmray-runs/41-0"
     (run / "logs").mkdir(parents=True)

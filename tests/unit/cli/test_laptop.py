@@ -12,20 +12,17 @@ import slurmray
 from slurmray import history
 
 from .. import ssh
+from ..programs import install
 from ..test_events import event_line
 from .command_line import echo_record, main
 
-SBATCH = """#!/bin/sh
-pwd -P >~/sbatch; echo "$KEY" >>~/sbatch; echo "$@" >>~/sbatch; cat >~/script
-echo 7
-"""
-SQUEUE = """#!/bin/sh
-case "$*" in
+SBATCH = """pwd -P >~/sbatch; echo "$KEY" >>~/sbatch; echo "$@" >>~/sbatch; cat >~/script
+echo 7"""
+SQUEUE = """case "$*" in
 *--jobs=*) echo "$(id -u) me" ;;
 *--clusters=c2*) echo '8|8|PENDING|None|(null)' ;;
 *) echo '7|7|RUNNING|None|(null)' ;;
-esac
-"""
+esac"""
 
 
 @pytest.fixture
@@ -38,16 +35,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SLURMRAY_PROFILE", "lab")
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    command(tmp_path, "sbatch", SBATCH)
     record = echo_record("JobState=RUNNING", "Requeue=1 ExitCode=0:0", "WorkDir=$HOME/runs/a")
-    command(tmp_path, "scontrol", f"#!/bin/sh\n{record}\n")
-    command(tmp_path, "squeue", SQUEUE)
+    install(tmp_path / "there", sbatch=SBATCH, scontrol=record, squeue=SQUEUE)
     return home
-
-
-def command(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / "there" / name).write_text(text)
-    (tmp_path / "there" / name).chmod(0o755)
 
 
 @pytest.mark.parametrize("field", ["env: {KEY: null}", "notify: {url: env:KEY, on: [end]}"])

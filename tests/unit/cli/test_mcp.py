@@ -21,6 +21,7 @@ from slurmray.cli.terminal import bounded
 from tests.mcp_client import RawClient, call, fields, with_client, with_server
 from tests.processes import is_running
 
+from ..programs import install
 from ..test_events import event_line
 from .command_line import ROOT, echo_record, main, run
 from .test_hostile_files import ESCAPE
@@ -40,7 +41,6 @@ JOB = "name: small\nslurm: {nodes: 2, gpus_per_node: 8}\nrun: [python3, train.py
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The server's working directory, with stand-ins of Slurm's commands: job 41 has failed, 42 is bob's."""
-    (tmp_path / "bin").mkdir()
     record = echo_record(
         "JobState=FAILED", "Requeue=1 ExitCode=1:0", f"WorkDir={tmp_path}", f"StdOut={tmp_path}/log"
     )
@@ -52,17 +52,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "squeue": 'case "$*" in *=42*) echo "12345 bob";; *) echo "$(id -u) me";; esac',
         "scancel": f"touch {tmp_path}/cancelled",
     }
-    for name, text in texts.items():
-        stand_in(tmp_path, name, text)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{install(tmp_path / 'bin', **texts)}:/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def stand_in(folder: Path, name: str, text: str) -> None:
-    path = folder / "bin" / name
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 @pytest.fixture
@@ -186,9 +178,7 @@ def test_a_tool_returns_what_its_command_prints(
 def test_doctor_returns_rows_of_a_cluster_on_which_jobs_cannot_run(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stand_in(folder, "scontrol", "echo 'SLURM_VERSION = 19.05.1'")
-    for name in ("sinfo", "srun"):
-        stand_in(folder, name, "true")
+    install(folder / "bin", scontrol="echo 'SLURM_VERSION = 19.05.1'", sinfo="true", srun="true")
     code, out, _ = main(["doctor", "--json"], capsys)
     assert code == 64
     assert fields(call("doctor", {}))["result"] == json.loads(out)
@@ -448,7 +438,7 @@ def test_every_request_is_answered(folder: Path) -> None:
 
 def test_a_call_has_a_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what it has started ends."""
-    stand_in(folder, "scontrol", f"echo $$ >{folder}/started; exec sleep 600")
+    install(folder / "bin", scontrol=f"echo $$ >{folder}/started; exec sleep 600")
     monkeypatch.setattr(mcp_server, "LIMIT", 10)
 
     async def body(client: Client) -> None:
@@ -464,7 +454,7 @@ def test_a_call_has_a_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_server_leaves_no_command(folder: Path, end: signal.Signals) -> None:
-    stand_in(folder, "scontrol", f"echo $$ >{folder}/started; exec sleep 600")
+    install(folder / "bin", scontrol=f"echo $$ >{folder}/started; exec sleep 600")
     server = RawClient()
     server.call(1, "status", id=41)
     started = folder / "started"
@@ -498,7 +488,7 @@ def test_an_exception_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_command_that_dies_is_an_answer(folder: Path) -> None:
-    stand_in(folder, "squeue", 'kill -9 "$PPID"; sleep 1')
+    install(folder / "bin", squeue='kill -9 "$PPID"; sleep 1')
     result = call("cancel", {"id": 41})
     assert result.is_error
     assert (result.structured_content or {})["exit_code"] == -9

@@ -10,6 +10,7 @@ import pytest
 
 import slurmray
 
+from ..programs import OWN, install
 from ..test_events import event_line
 from .command_line import echo_record, main
 
@@ -20,16 +21,11 @@ NODES = [f"gpu-{number}" for number in range(1, 9)]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with run directories of job 7: a first attempt, and one in which gpu-1 is ready."""
-    (tmp_path / "bin").mkdir()
     record = echo_record("JobState=RUNNING", "Requeue=1 Restarts=1 ExitCode=0:0", f"WorkDir={tmp_path}")
     script = f"cat {tmp_path}/script"
     text = f'case "$*" in "write batch_script 7 -") {script} ;; "show job 7") {record} ;; esac'
-    (tmp_path / "bin/scontrol").write_text(f"#!/bin/sh\n{text}\n")
-    (tmp_path / "bin/squeue").write_text("#!/bin/sh\necho $(id -u) me\n")
-    for name in ("scontrol", "squeue"):
-        (tmp_path / "bin" / name).chmod(0o755)
     (tmp_path / "script").write_text(SCRIPT)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{install(tmp_path / 'bin', scontrol=text, squeue=OWN)}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     start = {"nodes": NODES, "ray_nodes": 8, "head": "gpu-1"}
     first = [event_line("start", **start), event_line("requeue", reason="gpu-2: lost its power")]

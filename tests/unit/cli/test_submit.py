@@ -8,6 +8,7 @@ import pytest
 
 from slurmray import history
 
+from ..programs import FORGOTTEN, OWN, install
 from ..test_events import event_line
 from .command_line import echo_record, main
 
@@ -18,15 +19,8 @@ LOST = "restart 1 of 3: node2: no heartbeat for 25 s; node4 takes the place of n
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, in which job 41, named first, was submitted. Slurm has forgotten it."""
-    unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
-    commands = {
-        "sbatch": 'cat >/dev/null; printf "%s " "$@" >arguments; echo 42',
-        "scontrol": unknown,
-        "squeue": unknown,
-    }
-    for name, text in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+    sbatch = 'cat >/dev/null; printf "%s " "$@" >arguments; echo 42'
+    install(tmp_path, sbatch=sbatch, scontrol=FORGOTTEN, squeue=FORGOTTEN)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -180,7 +174,7 @@ def test_groups_that_exclude_different_nodes(folder: Path, capsys: pytest.Captur
 
 def test_another_user_s_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(folder, event_line("node_loss", node="node3", text="gone"))
-    (folder / "squeue").write_text("#!/bin/sh\necho 4294967294 bob\n")
+    install(folder, squeue="echo 4294967294 bob")
     code, _, err = main(["submit", "--job-name=first", "--exclude-bad"], capsys)
     assert (code, err) == (2, "job 41 is bob's, not yours\n")
 
@@ -203,11 +197,10 @@ def test_a_job_whose_end_sbatch_waits_for(
 ) -> None:
     """Codes of sbatch as Slurm 22.05 to 26.05 return them."""
     state, _, ended = end.partition(" ")
-    (folder / "sbatch").write_text(f"#!/bin/sh\ncat >/dev/null; echo 42; exit {code}\n")
+    install(folder, sbatch=f"cat >/dev/null; echo 42; exit {code}")
     if end:
         lines = f"JobState={state} Reason=None", f"Requeue=1 Restarts=0 ExitCode={ended}", f"WorkDir={folder}"
-        (folder / "scontrol").write_text(f"#!/bin/sh\n{echo_record(*lines)}\n")
-        (folder / "squeue").write_text("#!/bin/sh\necho $(id -u) me\n")
+        install(folder, scontrol=echo_record(*lines), squeue=OWN)
     argv = ["submit", "--nodes=1", *filter(None, [option]), "--", "true"]
     assert main([*argv[:2], "--set=slurm.wait=true", *argv[2:]], capsys)[0] == expected
     assert main(argv, capsys)[0] == 0, "nothing has waited"
@@ -220,8 +213,8 @@ def test_a_sweep_whose_end_sbatch_waits_for(
     """sbatch returns the highest code of its tasks."""
     names = {"C": "COMPLETED", "F": "FAILED", "X": "CANCELLED"}
     rows = "; ".join(f"echo '{43 + n}|42_{n}|{names[each]}|None|(null)'" for n, each in enumerate(states))
-    (folder / "sbatch").write_text(f"#!/bin/sh\ncat >/dev/null; echo 42; exit {code}\n")
-    (folder / "squeue").write_text(f'#!/bin/sh\ncase "$*" in *%U*) echo $(id -u) me;; *) {rows};; esac\n')
+    squeue = f'case "$*" in *%U*) {OWN};; *) {rows};; esac'
+    install(folder, sbatch=f"cat >/dev/null; echo 42; exit {code}", squeue=squeue)
     sweep = ["--set=slurm.wait=true", "--set=sweep={lr: [1, 2]}"]
     assert main(["submit", "--nodes=1", *sweep, "--", "true"], capsys)[0] == expected
 

@@ -12,6 +12,7 @@ from slurmray import history
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm.tasks import expand_tasks
 
+from ..programs import FORGOTTEN, OWN, install
 from ..test_events import event_line
 from .command_line import main
 
@@ -22,12 +23,6 @@ ENDED = ["101|{}_0|COMPLETED|None|(null)", "102|{}_1|FAILED|NonZeroExitCode|(nul
 RUNS = "103|{}_2|RUNNING|None|(null)"
 GROUP = "100|{}_[3-5%2]|PENDING|JobArrayTaskLimit|(null)"
 EACH = [f"100|{{}}_{number}|PENDING|JobArrayTaskLimit|(null)" for number in (3, 4, 5)]
-NO_JOB = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
-
-
-def write(folder: Path, name: str, text: str) -> None:
-    (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / "bin" / name).chmod(0o755)
 
 
 def rows(*lines: str, job: int = 100) -> str:
@@ -36,28 +31,25 @@ def rows(*lines: str, job: int = 100) -> str:
 
 def squeue(folder: Path, each: str, grouped: str) -> None:
     """each, grouped: commands that print the rows with and without --array."""
-    write(folder, "squeue", f'case "$*" in *%U*) echo $(id -u) me;; *--array*) {each};; *) {grouped};; esac')
+    text = f'case "$*" in *%U*) {OWN};; *--array*) {each};; *) {grouped};; esac'
+    install(folder / "bin", squeue=text)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, in which the sweep, job 100, was submitted."""
-    (tmp_path / "bin").mkdir()
     squeue(tmp_path, rows(*ENDED, RUNS, *EACH), rows(*ENDED, RUNS, GROUP))
     record = (
         r"JobId=$n ArrayJobId=100 ArrayTaskId=$t JobName=lrs\n   JobState=$s ExitCode=$c\n   WorkDir="
         f"{tmp_path}"
     )
-    write(
-        tmp_path,
-        "scontrol",
+    scontrol = (
         'case "$*" in *batch_script*) exec cat script;; *100_1*|*102*) n=102 t=1 s=FAILED c=3:0;;\n'
         "*100_2*) n=103 t=2 s=RUNNING c=0:0;; *100_9*) echo 'Job 100_9 not found'; exit 1;;\n"
         "*100_*) n=100 t=4 s=PENDING c=0:0;; *) n=100 t=3-5 s=PENDING c=0:0\n"
-        f'esac\nprintf "{record}\\n\\n"',
+        f'esac\nprintf "{record}\\n\\n"'
     )
-    write(tmp_path, "scancel", 'echo "$*" >>cancelled')
-    write(tmp_path, "sacct", ":")
+    install(tmp_path / "bin", scontrol=scontrol, scancel='echo "$*" >>cancelled', sacct=":")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -151,13 +143,9 @@ def test_tasks_that_were_cancelled_before_their_start(folder: Path) -> None:
 
 def test_a_sweep_that_slurm_has_forgotten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Ends come from the accounting, or from run directories."""
-    squeue(folder, NO_JOB, ":")
-    write(folder, "scontrol", NO_JOB)
-    write(
-        folder,
-        "sacct",
-        """case "$*" in *--jobs=100) echo '100_2|TIMEOUT'; echo '100_[3-5%2]|CANCELLED by 0';; esac""",
-    )
+    squeue(folder, FORGOTTEN, ":")
+    sacct = """case "$*" in *--jobs=100) echo '100_2|TIMEOUT'; echo '100_[3-5%2]|CANCELLED by 0';; esac"""
+    install(folder / "bin", scontrol=FORGOTTEN, sacct=sacct)
     states = ["COMPLETED", "FAILED", "TIMEOUT", "UNKNOWN", "UNKNOWN", "UNKNOWN"]
     assert [task.state for task in slurmray.Job(100, run_dir="runs", sweep=SWEEP).tasks()] == states
     assert "1 COMPLETED, 1 FAILED, 1 TIMEOUT, 3 UNKNOWN" in main(["status"], capsys)[1]
@@ -170,9 +158,10 @@ def test_the_accounting_knows_better_than_events(folder: Path) -> None:
     run = folder / "runs/100_2-0/events.jsonl"
     run.write_text(run.read_text() + event_line("stop") + event_line("end", **{**END, "source": "slurm"}))
     tasks = slurmray.Job(100, run_dir="runs", sweep=SWEEP).tasks
-    squeue(folder, NO_JOB, ":")
+    squeue(folder, FORGOTTEN, ":")
     assert tasks()[2].state == "CANCELLED", "by its events"
-    write(folder, "sacct", "echo '100_1|NODE_FAIL'; echo '100_2|TIMEOUT'; echo '1100_0|FAILED'")
+    sacct = "echo '100_1|NODE_FAIL'; echo '100_2|TIMEOUT'; echo '1100_0|FAILED'"
+    install(folder / "bin", sacct=sacct)
     assert [task.state for task in tasks()][:3] == ["COMPLETED", "NODE_FAIL", "TIMEOUT"]
     squeue(folder, rows("103|{}_2|COMPLETING|None|(null)"), ":")
     assert [task.state for task in tasks()][:3] == ["COMPLETED", "NODE_FAIL", "COMPLETING"]
@@ -180,7 +169,7 @@ def test_the_accounting_knows_better_than_events(folder: Path) -> None:
 
 def test_the_accounting_is_asked_only_if_it_is_needed(folder: Path) -> None:
     """It answers slowly, and slurmctld knows all tasks of a sweep for some minutes."""
-    write(folder, "sacct", f"touch {folder}/asked")
+    install(folder / "bin", sacct=f"touch {folder}/asked")
     tasks = slurmray.Job(100, run_dir="runs", sweep=SWEEP).tasks
     assert [task.number for task in tasks()] == [0, 1, 2, 3, 4, 5]
     assert not (folder / "asked").exists()
@@ -255,7 +244,7 @@ def test_cancel_all_tasks_or_one(folder: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.usefixtures("folder")
 def test_submit(capsys: pytest.CaptureFixture[str]) -> None:
-    write(Path(), "sbatch", 'cat >script; echo "$*" >arguments; echo 200')
+    install(Path("bin"), sbatch='cat >script; echo "$*" >arguments; echo 200')
     Path("job.yaml").write_text("name: b\nsweep: {lr: [1e-6, 5e-6]}\nslurm: {array: '%1'}\nrun: echo $lr\n")
     code, out, err = main(["submit", "job.yaml", "--after", "lrs"], capsys)
     assert code == 0, err

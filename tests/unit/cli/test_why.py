@@ -13,6 +13,7 @@ import slurmray
 from slurmray import history
 from slurmray.agent.controller.roster import TOO_FEW
 
+from ..programs import FORGOTTEN, OWN, install
 from ..test_events import event_line
 from .command_line import main
 
@@ -26,7 +27,6 @@ class Case:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         self.folder, self.capsys = folder, capsys
-        (folder / "bin").mkdir()
         monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
         monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
         monkeypatch.chdir(folder)
@@ -35,13 +35,9 @@ class Case:
         """record: fields of scontrol besides folder and log; "": Slurm has forgotten the job."""
         fields = f"{record}\nWorkDir={self.folder}\nStdOut={self.folder}/slurm-7.out".replace("\n", "\n   ")
         fields = f"JobId=7 JobName=mine\n   {fields}\n"
-        unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
-        scontrol = f"cat <<'END'\n{fields}END" if record else unknown
-        squeue = "echo $(id -u) me" if record else unknown
+        scontrol, squeue = (f"cat <<'END'\n{fields}END", OWN) if record else (FORGOTTEN, FORGOTTEN)
         sacct = f"printf '%s' '{accounting}'"
-        for name, text in (("scontrol", scontrol), ("squeue", squeue), ("sacct", sacct)):
-            (self.folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-            (self.folder / "bin" / name).chmod(0o755)
+        install(self.folder / "bin", scontrol=scontrol, squeue=squeue, sacct=sacct)
 
     def log(self, text: str) -> None:
         (self.folder / "slurm-7.out").write_text(text)

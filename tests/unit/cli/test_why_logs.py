@@ -11,6 +11,7 @@ import pytest
 
 from slurmray.slurm.log_end import stopped_at
 
+from ..programs import install
 from ..test_events import event_line
 from .command_line import main
 from .test_why import START, TRAINER, UNKNOWN, Case
@@ -216,8 +217,8 @@ def test_the_kernel_has_killed_processes_of_an_earlier_start(case: Case) -> None
 @pytest.mark.parametrize("way", ["file", "-"])
 def test_a_log_without_a_job(case: Case, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """No command of Slurm runs; only the last 4 MiB are read."""
-    for name in ("scontrol", "squeue", "sacct"):
-        (case.folder / "bin" / name).write_text(f"#!/bin/sh\ntouch {case.folder}/called\n")
+    touch = f"touch {case.folder}/called"
+    install(case.folder / "bin", scontrol=touch, squeue=touch, sacct=touch)
     text = f"{OOM}\n{MANY}[rank5]: {DISK}\x07\n".encode()
     (case.folder / "x.log").write_bytes(text)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))

@@ -13,6 +13,7 @@ from slurmray.slurm.host import HERE, Host, get_host
 from slurmray.spec.job_spec import JobSpec
 from tests.unit import ssh
 from tests.unit.cli.command_line import main
+from tests.unit.programs import install
 
 # Of Slurm 22.05, shortened.
 PARTITIONS = """\
@@ -26,20 +27,14 @@ PartitionName=empty AllowGroups=ALL Default=NO TotalNodes=0 Nodes=(null)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, from which jobs are submitted."""
-    bin_folder = tmp_path / "bin"
-    bin_folder.mkdir()
-    program(bin_folder, "scontrol", f'[ "$*" = "--all --oneliner show partition" ] && cat <<E\n{PARTITIONS}E')
-    program(bin_folder, "sbatch", f"echo sbatch >>{tmp_path}/calls; echo 42")
-    monkeypatch.setenv("PATH", f"{bin_folder}:/usr/bin:/bin")
+    scontrol = f'[ "$*" = "--all --oneliner show partition" ] && cat <<E\n{PARTITIONS}E'
+    sbatch = f"echo sbatch >>{tmp_path}/calls; echo 42"
+    programs = install(tmp_path / "bin", scontrol=scontrol, sbatch=sbatch)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.setattr("slurmray.loading.submission._OF_ONE_HOST", ())  # tests run in /tmp
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path / "work"
-
-
-def program(folder: Path, name: str, text: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / name).chmod(0o755)
 
 
 def check(folder: Path, **fields: Any) -> list[str]:
@@ -87,9 +82,8 @@ def test_what_may_be_right(folder: Path, slurm: dict[str, Any]) -> None:
     [(" TotalNodes=8", 9, "8"), ("", 9, ""), (" TotalNodes=2K", 9, "")],
 )
 def test_a_number_of_nodes_that_is_not_known(folder: Path, total: str, nodes: int, most: str) -> None:
-    program(
-        folder.parent / "bin", "scontrol", f"echo PartitionName=a TotalNodes=4; echo PartitionName=b{total}"
-    )
+    partitions = f"echo PartitionName=a TotalNodes=4; echo PartitionName=b{total}"
+    install(folder.parent / "bin", scontrol=partitions)
     for slurm in ({"nodes": nodes}, {"nodes": nodes, "partition": "b"}):
         if most:
             assert refusal(folder, slurm=slurm)[0].endswith(f" {most}")
@@ -107,12 +101,12 @@ def test_limits_of_a_partition(folder: Path) -> None:
 
 def test_limits_of_the_default_partition(folder: Path) -> None:
     text = PARTITIONS.replace("MaxTime=UNLIMITED", "MaxTime=30:00")
-    program(folder.parent / "bin", "scontrol", f"cat <<E\n{text}E")
+    install(folder.parent / "bin", scontrol=f"cat <<E\n{text}E")
     (line,) = check(folder, slurm={"time": "1:00:00"})
     assert line.startswith(
         "slurm.time: 1:00:00 is longer than a job in the default partition can run (MaxTime)"
     )
-    program(folder.parent / "bin", "scontrol", f"cat <<E\n{text.replace('=YES', '=NO')}E")
+    install(folder.parent / "bin", scontrol=f"cat <<E\n{text.replace('=YES', '=NO')}E")
     assert check(folder, slurm={"time": "1:00:00"}) == []
 
 
@@ -131,7 +125,7 @@ def test_variables_of_sbatch_are_those_of_this_host(
     scontrol = (folder.parent / "bin/scontrol").read_text()
     (tmp_path / "laptop").mkdir()
     home = ssh.install(tmp_path / "laptop", monkeypatch)
-    program(tmp_path / "laptop/there", "scontrol", scontrol.partition("\n")[2])
+    install(tmp_path / "laptop/there", scontrol=scontrol.partition("\n")[2])
     for name, value in {"PARTITION": "debug", "TIMELIMIT": "9-0", "CLUSTERS": "other"}.items():
         monkeypatch.setenv(f"SBATCH_{name}", value)
     login, spec = get_host("login"), JobSpec(slurm={"nodes": 3, "partition": "gpu", "time": "1-0"})
@@ -158,12 +152,12 @@ def test_variables_of_sbatch_are_those_of_this_host(
 )
 def test_the_highest_limit_of_the_partitions(folder: Path, slurm: dict[str, Any], texts: list[str]) -> None:
     more = "PartitionName=small MaxNodes=1 MaxTime=1:00:00 TotalNodes=4"
-    program(folder.parent / "bin", "scontrol", f"cat <<E\n{PARTITIONS}{more}\nE")
+    install(folder.parent / "bin", scontrol=f"cat <<E\n{PARTITIONS}{more}\nE")
     assert [line.partition(":")[0] for line in check(folder, slurm=slurm)] == texts
 
 
 def test_without_an_answer_of_slurm(folder: Path) -> None:
-    program(folder.parent / "bin", "scontrol", "exit 1")
+    install(folder.parent / "bin", scontrol="exit 1")
     assert check(folder, slurm={"nodes": 9}) == []
 
 
@@ -171,7 +165,7 @@ def test_a_folder_of_one_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("slurmray.loading.submission._OF_ONE_HOST", (str(folder.parent), "/other"))
     (line,) = check(folder)
     assert line.startswith(f"{folder}: each node has its own {folder.parent}, where this job's log would be;")
-    program(folder.parent / "bin", "scontrol", "echo PartitionName=a TotalNodes=1")
+    install(folder.parent / "bin", scontrol="echo PartitionName=a TotalNodes=1")
     assert check(folder) == [], "it may be this host"
 
 
@@ -269,7 +263,7 @@ def test_the_longest_limit_of_several_partitions_counts(folder: Path) -> None:
         "PartitionName=a MaxNodes=2 MaxTime=1:00:00 TotalNodes=8",
         "PartitionName=b MaxNodes=4 MaxTime=10:00",
     )
-    program(folder.parent / "bin", "scontrol", f"echo '{lines[0]}'; echo '{lines[1]} TotalNodes=4'")
+    install(folder.parent / "bin", scontrol=f"echo '{lines[0]}'; echo '{lines[1]} TotalNodes=4'")
     assert check(folder, slurm={"nodes": 4, "partition": "a,b", "time": "30:00"}) == []
     nodes, time = check(folder, slurm={"nodes": 5, "partition": "a,b", "time": "2:00:00"})
     assert "a job in a,b can have 4 (MaxNodes)" in nodes
@@ -288,5 +282,5 @@ def test_all_reasons_are_named_and_no_remark_beside_them(folder: Path) -> None:
 def test_a_cluster_of_one_node_may_be_this_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slurmray.loading.submission._OF_ONE_HOST", (str(folder.parent),))
     for total, remarks in (("1", 0), ("2", 1)):
-        program(folder.parent / "bin", "scontrol", f"echo PartitionName=a TotalNodes={total}")
+        install(folder.parent / "bin", scontrol=f"echo PartitionName=a TotalNodes={total}")
         assert len(check(folder)) == remarks

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ..programs import install
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -24,8 +26,7 @@ def answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
 
     def answer(squeue: str, sacct: str = "exit 1") -> None:
         for name, text in {"squeue": squeue, "sacct": sacct}.items():
-            (folder / name).write_text(f"#!/bin/sh\necho {name} >>asked\n{text}\n")
-            (folder / name).chmod(0o755)
+            install(folder, **{name: f"echo {name} >>asked\n{text}"})
 
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return answer

@@ -13,6 +13,7 @@ import pytest
 
 from slurmray.native import RayExecutor
 
+from ..programs import install
 from .functions import add
 
 ROOT = Path(__file__).parents[3]
@@ -57,8 +58,7 @@ def test_the_programs_of_the_guide(folder: Path) -> None:
 def test_default_cluster_is_slurm_if_there_is_sbatch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(folder))
     assert RayExecutor("runs").cluster == "local"
-    (folder / "sbatch").write_text("#!/bin/sh\n")
-    (folder / "sbatch").chmod(0o755)
+    install(folder, sbatch="")
     assert RayExecutor("runs").cluster == "slurm"
 
 

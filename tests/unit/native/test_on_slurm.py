@@ -18,6 +18,7 @@ from slurmray.native import RayExecutor
 from slurmray.native.driver import REQUEUE_EXIT_CODE
 from slurmray.native.on_slurm import RayJob, RaySlurmExecutor, make_folder
 
+from ..programs import install
 from ..test_events import event_line
 from .functions import add
 
@@ -93,9 +94,7 @@ def test_a_colon_in_a_path_is_refused(folder: Path) -> None:
 
 def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     """Install an sbatch that prints this, and a scancel that records its arguments."""
-    for name, text in (("sbatch", f"echo '{output}'"), ("scancel", f'echo "$@" >{folder}/cancelled')):
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
+    install(folder, sbatch=f"echo '{output}'", scancel=f'echo "$@" >{folder}/cancelled')
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
@@ -211,11 +210,8 @@ def test_mistakes_and_warnings_at_submission(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     """A failed submission leaves only the bundle."""
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    sbatch = tmp_path / "bin/sbatch"
-    sbatch.parent.mkdir()
-    sbatch.write_text("#!/bin/sh\necho 'sbatch: the QOS ends soon' >&2\necho 7\nexit 3  # slurm.wait\n")
-    sbatch.chmod(0o755)
+    sbatch = "echo 'sbatch: the QOS ends soon' >&2\necho 7\nexit 3  # slurm.wait"
+    monkeypatch.setenv("PATH", f"{install(tmp_path / 'bin', sbatch=sbatch)}:{os.environ['PATH']}")
     executor = RayExecutor(tmp_path / "runs", cluster="slurm")
     build = {"image": "mine", "build": {"file": "no-such-file"}}
     executor.update_parameters(container=build)

@@ -13,6 +13,7 @@ from slurmray.slurm import slurm_commands
 from slurmray.slurm.host import HERE, SshHost
 
 from .. import ssh
+from ..programs import install
 
 HOSTILE = "a b'\"$(touch /tmp/x)`\\\n*\t~é"
 
@@ -160,40 +161,36 @@ def test_others_on_the_host_see_no_values(host: SshHost) -> None:
     assert "se-cret" not in done.stdout
 
 
+@pytest.fixture
+def bash_host(host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SshHost:
+    """sshd starts the user's shell, which reads .bashrc (bash), .cshrc or config.fish before the command."""
+    install(tmp_path / "bin", login='[ ! -e ~/.bashrc ] || . ~/.bashrc\nexec /bin/bash "$@"')
+    monkeypatch.setenv("SHELL", f"{tmp_path}/bin/login")
+    return host
+
+
 GREETINGS = "echo Welcome to the cluster; echo 12; echo oops >&2"
 
 
 @pytest.mark.parametrize("file", [".bashrc", ".bash_profile", ".bash_logout", ".profile"])
-def test_startup_files_that_print(
-    file: str, host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """sshd starts the user's shell, which reads .bashrc (bash), .cshrc or config.fish before the command."""
-    shell = tmp_path / "bin/shell"
-    shell.write_text('#!/bin/bash\n[ ! -e ~/.bashrc ] || . ~/.bashrc\nexec /bin/bash "$@"\n')
-    shell.chmod(0o755)
-    monkeypatch.setenv("SHELL", str(shell))
+def test_startup_files_that_print(file: str, bash_host: SshHost, tmp_path: Path) -> None:
     (tmp_path / "home" / file).write_text(f"{GREETINGS}\n")
-    done = host.run(["sh", "-c", "cat; echo error >&2; exit 3"], text="no newline")
+    done = bash_host.run(["sh", "-c", "cat; echo error >&2; exit 3"], text="no newline")
     assert (done.returncode, done.stdout, done.stderr) == (3, "no newline", "error\n")
-    assert host.expand("~/a") == tmp_path / "home/a"
-    assert host.prepare_folder("runs", []) == tmp_path / "home/runs"
-    process = host.start(["cat"], {})
+    assert bash_host.expand("~/a") == tmp_path / "home/a"
+    assert bash_host.prepare_folder("runs", []) == tmp_path / "home/runs"
+    process = bash_host.start(["cat"], {})
     assert process.communicate(b"12\n")[0].partition(b"Welcome")[0] == b"12\n"
 
 
 @pytest.mark.parametrize("text", ["exec ./other", "exit", "exit 255", "exec sleep 0", "exec true"])
 @pytest.mark.parametrize("file", [".profile", ".bashrc"])
 def test_startup_files_that_start_another_shell(
-    file: str, text: str, host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: str, text: str, bash_host: SshHost, tmp_path: Path
 ) -> None:
     """The other shell runs nothing of the script."""
-    shell = tmp_path / "bin/shell"
-    shell.write_text('#!/bin/bash\n[ ! -e ~/.bashrc ] || . ~/.bashrc\nexec /bin/bash "$@"\n')
-    shell.chmod(0o755)
-    monkeypatch.setenv("SHELL", str(shell))
-    (tmp_path / "home/other").write_text("#!/bin/sh\ncat >/dev/null\nexit 1\n")
-    (tmp_path / "home/other").chmod(0o755)
+    install(tmp_path / "home", other="cat >/dev/null\nexit 1")
     (tmp_path / "home" / file).write_text(f"cd; {text}\n")
     with pytest.raises(SlurmError, match=r"^ssh login: (bash did not get to the command|failed)"):
-        host.run(["touch", "made"], folder=tmp_path)
+        bash_host.run(["touch", "made"], folder=tmp_path)
     assert not (tmp_path / "made").exists()

@@ -11,6 +11,8 @@ from slurmray.slurm import site
 from slurmray.slurm.host import HERE
 from slurmray.slurm.site import Row
 
+from ..programs import install
+
 CONFIG_22_05 = """\
 Configuration data as of 2026-11-25T22:13:01
 AccountingStorageEnforce = none
@@ -153,11 +155,8 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "srun": "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH",
         "podman": "",
     }
-    for name, text in answers.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "stat").write_text('#!/bin/sh\n[ "$*" = "-f -c %T -- ${0%/*}" ] && echo lustre\n')
-    (tmp_path / "stat").chmod(0o755)
+    install(tmp_path, **{name: f"cat <<'END'\n{text}\nEND" for name, text in answers.items()})
+    install(tmp_path, stat='[ "$*" = "-f -c %T -- ${0%/*}" ] && echo lustre')
     for name in ("bash", "cat", "dirname", "id"):
         (tmp_path / name).symlink_to(f"/usr/bin/{name}")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -166,8 +165,6 @@ def test_a_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows["account"].found == "vision, nlp"
     assert rows["runtimes here"].found == "podman"
     assert rows["this folder"] == Row("this folder", f"{tmp_path}/not/yet, on lustre")
-    (tmp_path / "sinfo").write_text(
-        "#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1"
-    )
+    install(tmp_path, sinfo="echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(SlurmError, match=r"sinfo: .*: try again when `scontrol ping` shows that it is up"):
         list(site.survey(HERE, Path("/shared"), 25))

@@ -15,6 +15,8 @@ from slurmray.slurm import slurm_commands
 from slurmray.slurm.host import Host
 from slurmray.slurm.slurm_commands import call, failure
 
+from ..programs import install
+
 
 # Messages of Slurm 22.05.
 @pytest.mark.parametrize(
@@ -63,8 +65,7 @@ def test_a_command_without_an_answer_times_out() -> None:
 def test_squeue(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What each Slurm printed; tests/unit/slurm/records has the records of these jobs, too."""
     answer = Path(__file__).parent / f"records/{version}/squeue.txt"
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\nexec /bin/cat {shlex.quote(str(answer))}\n")
-    (tmp_path / "squeue").chmod(0o755)
+    install(tmp_path, squeue=f"exec /bin/cat {shlex.quote(str(answer))}")
     monkeypatch.setenv("PATH", str(tmp_path))
     states = {name: job.state for name, job in slurm_commands.squeue().items()}
     pending = dict.fromkeys(("2", "4", "5", "6_[0-1]"), "PENDING")
@@ -88,9 +89,7 @@ ANSWERS = {
 def test_what_sbatch_answers(answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that is queued is never said to have failed, or people submit it twice."""
     (tmp_path / "answer").write_text(answer + "\n")
-    program = f"#!/bin/sh\n/bin/cat {tmp_path}/answer; echo note >&2; exit ${{CODE:-0}}\n"
-    (tmp_path / "sbatch").write_text(program)
-    (tmp_path / "sbatch").chmod(0o755)
+    install(tmp_path, sbatch=f"/bin/cat {tmp_path}/answer; echo note >&2; exit ${{CODE:-0}}")
     monkeypatch.setenv("PATH", str(tmp_path))
     expected = ANSWERS[answer]
     if expected:
@@ -138,8 +137,7 @@ def test_when_a_job_could_start(
 ) -> None:
     said = said.replace("YEAR", str(datetime.now().year + 1))
     line = f"sbatch: Job 35 {said} 1 processors on nodes gpu-1 in partition batch"
-    (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{line}' >&2\n")
-    (tmp_path / "sbatch").chmod(0o755)
+    install(tmp_path, sbatch=f"echo '{line}' >&2")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     answer = slurm_commands.test_only(text="")
     assert answer.startswith(f"Job 35 {shown}")

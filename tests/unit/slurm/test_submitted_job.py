@@ -24,6 +24,7 @@ from slurmray.slurm import slurm_commands
 from tests.attacks import tried
 
 from ..cli.command_line import main
+from ..programs import FORGOTTEN, OWN, install
 from ..test_events import event_line
 from .test_starts import T0, end, in_ray, start, trainer
 
@@ -34,52 +35,56 @@ def test_a_job_id_is_a_positive_number(number: int) -> None:
         slurmray.Job(number)
 
 
-FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n"
-OWN = "echo $(/usr/bin/id -u) me"
+class Slurm:
+    """Installs scontrol and squeue as the only commands of Slurm, with bash. The job's folder is `folder`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
+        self.folder = folder
+        monkeypatch.setenv("PATH", f"{folder}/bin")
+
+    def __call__(self, *record: str, owner: str = OWN) -> None:
+        """record: its lines after the first, which is $HEAD or of job 7; Slurm has forgotten it without."""
+        begin = r"1i JobId=${HEAD:-7} JobName=x\nRequeue=1 ExitCode=0:0"
+        lines = "; ".join(f'echo "{line}"' for line in (*record, f"WorkDir={self.folder}"))
+        text = f"{{ {lines}; }} | /bin/sed \"{begin}\" | /bin/sed '1!s/^ */   /'"
+        script = f"*batch_script*) exec /bin/cat {self.folder}/script;;"
+        others = f'case "$*" in {script} *hostnames*) echo gpu-1; echo gpu-2; exit;; esac'
+        scontrol, squeue = (text, owner) if record else (FORGOTTEN, FORGOTTEN)
+        folder = install(self.folder / "bin", scontrol=f"{others}\n{scontrol}", squeue=squeue)
+        (folder / "bash").symlink_to("/bin/bash")
 
 
-def scontrol(folder: Path, monkeypatch: pytest.MonkeyPatch, record: str, owner: str = OWN) -> None:
-    """Install scontrol and squeue as the only commands of Slurm, with bash: record and owner of a job.
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    return Slurm(tmp_path, monkeypatch)
 
-    record: commands that print lines of it. The first line has what HEAD is in the environment, else job 7.
-    The script of the job is folder/script.
-    """
-    begin = r"1i JobId=${HEAD:-7} JobName=x\nRequeue=1 ExitCode=0:0"
-    record = f'lines=$({record}\n) || exit\necho "$lines" | /bin/sed "{begin}" | /bin/sed \'1!s/^ */   /\''
-    (folder / "bin").mkdir()
-    (folder / "bin/bash").symlink_to("/bin/bash")
-    others = f"*batch_script*) exec /bin/cat {folder}/script;; *hostnames*) echo gpu-1; echo gpu-2; exit;;"
-    for name, text in (("scontrol", f'case "$*" in {others} esac\n{record}'), ("squeue", owner)):
-        (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / "bin" / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}/bin")
+
+def make_logs(folder: Path, attempt: int = 0) -> Path:
+    """The folder of logs of an attempt of job 7."""
+    logs = folder / f"slurmray-runs/7-{attempt}/logs"
+    logs.mkdir(parents=True)
+    return logs
 
 
 @pytest.mark.parametrize("state", ["NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"])
-def test_final_states(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scontrol(tmp_path, monkeypatch, f"echo JobState={state} ExitCode=0:9; echo WorkDir=/\n")
+def test_final_states(state: str, slurm: Slurm) -> None:
+    slurm(f"JobState={state} ExitCode=0:9")
     assert slurmray.Job(7).wait(timeout=0) == slurmray.End(state, 0, 9)
 
 
 @pytest.mark.parametrize(("errors", "expected"), [("log", "text\n"), ("errors", "text\nbad\n")])
-def test_logs_are_read_once_each(
-    errors: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logs_are_read_once_each(errors: str, expected: str, slurm: Slurm, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("text\n")
     (tmp_path / "errors").write_text("bad\n")
-    record = (
-        "JobState=RUNNING",
-        f"WorkDir={tmp_path}",
-        f"StdErr={tmp_path / errors}",
-        f"StdOut={tmp_path}/log",
-    )
-    scontrol(tmp_path, monkeypatch, "".join(f"echo '{field}'\n" for field in record))
+    slurm("JobState=RUNNING", f"StdErr={tmp_path / errors}", f"StdOut={tmp_path}/log")
     assert slurmray.Job(7).logs() == expected
 
 
-def test_the_run_directory_of_the_job_s_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_directory_of_the_job_s_script(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A job that `sbatch generated.sh` submitted."""
-    scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING; echo WorkDir={tmp_path}")
+    slurm("JobState=RUNNING")
     (tmp_path / "bin/env").symlink_to("/usr/bin/env")
     monkeypatch.setenv("PLACE", f"{tmp_path}/place")
     (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec(run_dir="$PLACE/runs")))
@@ -88,10 +93,8 @@ def test_the_run_directory_of_the_job_s_script(tmp_path: Path, monkeypatch: pyte
     assert [event["event"] for event in slurmray.Job(7).events()] == ["start"]
 
 
-def test_the_log_of_a_waiting_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scontrol(tmp_path, monkeypatch, f"echo JobState=PENDING ExitCode=0:0; echo WorkDir={tmp_path}")
+def test_the_log_of_a_waiting_job(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+    slurm("JobState=PENDING ExitCode=0:0")
     assert main(["logs", "7"], capsys) == (0, "", "job 7: no log yet; slurmray status 7 shows why\n")
 
 
@@ -99,10 +102,9 @@ FOLDER = "/tmp/ray-7-1-0a1b2c"
 
 
 @pytest.fixture
-def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def running(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The events.jsonl of job 7, whose second attempt runs, with events of two more attempts."""
-    record = f"echo JobState=$STATE Restarts=1 $MORE; echo WorkDir={tmp_path}; echo StdOut={tmp_path}/log"
-    scontrol(tmp_path, monkeypatch, record)
+    slurm("JobState=$STATE Restarts=1 $MORE", f"StdOut={tmp_path}/log")
     monkeypatch.setenv("STATE", "RUNNING")
     (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec()))
     for attempt in (0, 1, 2):
@@ -164,11 +166,9 @@ def test_what_the_nodes_use(
     assert job().utilization() == {}, "the job has ended"
 
 
-def test_what_gpu_hours_were_used_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_gpu_hours_were_used_for(slurm: Slurm, tmp_path: Path) -> None:
     """By the samples of all attempts; the page has the utilization of the last one's nodes only."""
-    scontrol(
-        tmp_path, monkeypatch, f"echo JobState=COMPLETED Restarts=1 ExitCode=0:0; echo WorkDir={tmp_path}"
-    )
+    slurm("JobState=COMPLETED Restarts=1 ExitCode=0:0")
     (tmp_path / "script").write_text("")
     assert job().account() is None
     columns = {"v": 1, "columns": ["utilization"]}
@@ -252,10 +252,8 @@ def test_attach_argv_of_a_component_and_a_task(
         for n, name in ((0, "a"), (1, "b"))
     )
     (tmp_path / "record").write_text(text)
-    (tmp_path / "bin/scontrol").write_text(
-        f'#!/bin/sh\ncase "$*" in *batch_script*) exec /bin/cat {tmp_path}/script;; {nodes} esac\n'
-        f"exec /bin/cat {tmp_path}/record\n"
-    )
+    script = f"*batch_script*) exec /bin/cat {tmp_path}/script;;"
+    install(tmp_path / "bin", scontrol=f'case "$*" in {script} {nodes} esac; exec /bin/cat {tmp_path}/record')
     for node, component in (("gpu-1", 0), ("gpu-2", 1)):
         argv = job().attach_argv(node=node)
         assert (argv[3], argv[7]) == (f"--het-group={component}", node)
@@ -359,44 +357,41 @@ VERBS = [
 @pytest.mark.attack("a verb on another user's job", inputs=1)
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_a_job_of_another_user(
-    verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    verb: list[str], slurm: Slurm, current_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line, whatever the job's record says."""
-    record = f"echo 'UserId=me({os.geteuid()}) JobState=RUNNING ExitCode=0:0'; echo WorkDir={tmp_path}"
-    scontrol(tmp_path, monkeypatch, record, OTHERS)
-    (tmp_path / "slurmray-runs/7-0").mkdir(parents=True)
-    ready(tmp_path / "slurmray-runs/7-0/events.jsonl", folder="/tmp/ray-7-0-0a1b2c")
-    (tmp_path / "script").write_text(slurmray.render(slurmray.JobSpec()))
-    monkeypatch.chdir(tmp_path)
+    slurm(f"UserId=me({os.geteuid()}) JobState=RUNNING ExitCode=0:0", owner=OTHERS)
+    (current_folder / "slurmray-runs/7-0").mkdir(parents=True)
+    ready(current_folder / "slurmray-runs/7-0/events.jsonl", folder="/tmp/ray-7-0-0a1b2c")
+    (current_folder / "script").write_text(slurmray.render(slurmray.JobSpec()))
     assert main([verb[0], "7", *verb[1:]], capsys) == (2, "", "job 7 is bob's, not yours\n")
 
 
 @pytest.mark.attack("a verb on another user's job", inputs=1)
-def test_a_job_of_another_user_is_not_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_another_user_is_not_cancelled(slurm: Slurm, tmp_path: Path) -> None:
     """By root, for example, whom Slurm lets."""
-    scontrol(tmp_path, monkeypatch, "echo JobState=RUNNING", OTHERS)
+    slurm("JobState=RUNNING", owner=OTHERS)
     (tmp_path / "bin/scancel").symlink_to("/bin/true")
     with pytest.raises(UsageError, match="job 7 is bob's, not yours"):
         slurmray.Job(7).cancel()
 
 
-def test_a_job_whose_owner_slurm_does_not_name_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_owner_slurm_does_not_name_now(slurm: Slurm) -> None:
     silent = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
-    scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING ExitCode=0:0; echo WorkDir={tmp_path}", silent)
+    slurm("JobState=RUNNING ExitCode=0:0", owner=silent)
     with pytest.raises(SlurmError, match=r"squeue: .*Unable to contact"):
         slurmray.Job(7).state()
 
 
 @pytest.mark.attack("a verb on another user's job")
-def test_another_user_s_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_s_job_that_slurm_has_forgotten(slurm: Slurm, tmp_path: Path) -> None:
     """By the accounting; and a number that another user's job gets later."""
-    scontrol(tmp_path, monkeypatch, FORGOTTEN, FORGOTTEN)
+    slurm()
     job = slurmray.Job(7, folder=tmp_path)
     with pytest.raises(SlurmError, match="unknown to Slurm"):
         job.state()
     for name, text in tried((("sacct", "echo '65534|bob|COMPLETED|0:0'"), ("squeue", OTHERS))):
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
+        install(tmp_path / "bin", **{name: text})
         with pytest.raises(UsageError, match="job 7 is bob's, not yours"):
             job.state()
         (tmp_path / "bin" / name).unlink()
@@ -412,24 +407,22 @@ def test_a_port_of_the_job_spec_is_not_that_of_an_event(running: Path, tmp_path:
 
 @pytest.mark.attack("a run directory that another user has made", inputs=1)
 def test_a_foreign_run_directory_of_a_forgotten_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    slurm: Slurm, current_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scontrol(tmp_path, monkeypatch, FORGOTTEN, FORGOTTEN)
-    events = tmp_path / "slurmray-runs/7-0/events.jsonl"
+    slurm()
+    events = current_folder / "slurmray-runs/7-0/events.jsonl"
     events.parent.mkdir(parents=True)
     events.write_text(event_line("end", exit_code=0, source="trainer"))
     os.chown(events, 65534, -1)
-    monkeypatch.chdir(tmp_path)
     code, out, err = main(["status", "7"], capsys)
     assert (code, out, err) == (2, "", f"{events}: cannot be read: is another user's\n")
 
 
 @pytest.fixture
-def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def logs(slurm: Slurm, tmp_path: Path) -> Path:
     """The folder of logs of the last attempt of job 7, with logs of services."""
-    scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING Restarts=1; echo WorkDir={tmp_path}")
-    logs = tmp_path / "slurmray-runs/7-1/logs"
-    logs.mkdir(parents=True)
+    slurm("JobState=RUNNING Restarts=1")
+    logs = make_logs(tmp_path, 1)
     texts = {
         "gpu-1": "of the node\n",
         **{"service-judge@gpu-1": "one\n", "service-judge@gpu-2": "two\n", "service-judge": ""},
@@ -484,13 +477,11 @@ def test_logs_of_services_that_are_not_there(logs: Path) -> None:
     ],
 )
 def test_cancel_now(
-    state: str, has_file: bool, is_short: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: str, has_file: bool, is_short: bool, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written after scancel: a job that Slurm does not cancel must keep its grace period."""
-    scontrol(tmp_path, monkeypatch, f"echo JobState={state} Restarts=1; echo WorkDir={tmp_path}")
-    scancel = tmp_path / "bin/scancel"
-    scancel.write_text('#!/bin/sh\necho "$*" >>calls; exit $CODE\n')
-    scancel.chmod(0o755)
+    slurm(f"JobState={state} Restarts=1")
+    install(tmp_path / "bin", scancel='echo "$*" >>calls; exit $CODE')
     monkeypatch.chdir(tmp_path)
     for attempt in (0, 1, 2):
         (tmp_path / f"slurmray-runs/7-{attempt}").mkdir(parents=True)
@@ -510,11 +501,10 @@ def test_cancel_now(
     assert not list(tmp_path.glob("slurmray-runs/7-[02]/*"))
 
 
-def test_ray_s_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED; echo WorkDir={tmp_path}")
-    session, logs = tmp_path / "ray-logs/old", tmp_path / "slurmray-runs/7-1/logs"
+def test_ray_s_logs(slurm: Slurm, tmp_path: Path) -> None:
+    slurm("JobState=FAILED")
+    session, logs = tmp_path / "ray-logs/old", make_logs(tmp_path, 1)
     session.mkdir(parents=True)
-    logs.mkdir(parents=True)
     (session / "x.log").write_text("of a subfolder")
     (tmp_path / "ray-logs/raylet.out").write_bytes(b"\xff one\n")
     assert ray_logs.archive(str(tmp_path), str(logs / "gpu-1-ray.tar.gz"))
@@ -554,10 +544,9 @@ ARCHIVES = {
 
 @pytest.mark.attack("a damaged or endless archive of Ray's logs", inputs=1)
 @pytest.mark.parametrize("kind", ARCHIVES)
-def test_a_hostile_archive_of_logs(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED; echo WorkDir={tmp_path}")
-    logs = tmp_path / "slurmray-runs/7-0/logs"
-    logs.mkdir(parents=True)
+def test_a_hostile_archive_of_logs(kind: str, slurm: Slurm, tmp_path: Path) -> None:
+    slurm("JobState=FAILED")
+    logs = make_logs(tmp_path)
     data, why = ARCHIVES[kind]
     (logs / "gpu-1-ray.tar.gz").write_bytes(data)
     limits = resource.getrlimit(resource.RLIMIT_AS)
@@ -572,12 +561,10 @@ def test_a_hostile_archive_of_logs(kind: str, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.attack("a damaged or endless archive of Ray's logs", inputs=4)
 def test_only_regular_files_of_an_archive_are_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+    slurm: Slurm, current_folder: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED; echo WorkDir={tmp_path}")
-    monkeypatch.chdir(tmp_path)
-    logs = tmp_path / "slurmray-runs/7-0/logs"
-    logs.mkdir(parents=True)
+    slurm("JobState=FAILED")
+    logs = make_logs(current_folder)
     kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, REGULAR)
     (logs / "gpu-1-ray.tar.gz").write_bytes(tar_gz(*((kind, 0) for kind in kinds)))
     assert slurmray.Job(7).ray_logs("gpu-1") == {"a\x07": ""}
@@ -586,10 +573,9 @@ def test_only_regular_files_of_an_archive_are_shown(
 
 
 @pytest.mark.attack("names of nodes that lead out of the run directory")
-def test_logs_are_those_of_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED; echo WorkDir={tmp_path}")
-    (tmp_path / "slurmray-runs/7-0/logs").mkdir(parents=True)
-    (tmp_path / "slurmray-runs/7-0/logs/.env.log").touch()
+def test_logs_are_those_of_the_run_directory(slurm: Slurm, tmp_path: Path) -> None:
+    slurm("JobState=FAILED")
+    (make_logs(tmp_path) / ".env.log").touch()
     (tmp_path / "secret.log").touch()
     for node in tried(("../../../secret", str(tmp_path / "secret"), ".env", "a\0")):
         for read in (slurmray.Job(7).node_log, slurmray.Job(7).ray_logs):
@@ -599,10 +585,8 @@ def test_logs_are_those_of_the_run_directory(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=1)
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder", "foreign"])
-def test_cancel_now_writes_only_into_the_job_s_own_file(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING; echo WorkDir={tmp_path}")
+def test_cancel_now_writes_only_into_the_job_s_own_file(kind: str, slurm: Slurm, tmp_path: Path) -> None:
+    slurm("JobState=RUNNING")
     (tmp_path / "bin/scancel").symlink_to("/bin/true")
     file, other = tmp_path / "slurmray-runs/7-0/cancel-now", tmp_path / "other"
     file.parent.mkdir(parents=True)
@@ -620,16 +604,16 @@ def test_cancel_now_writes_only_into_the_job_s_own_file(
     assert (other.read_text(), file.is_file() and file.read_text()) == ("", "" if file.is_file() else False)
 
 
-def test_a_run_directory_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scontrol(tmp_path, monkeypatch, f"echo JobState=RUNNING; echo WorkDir={tmp_path}")
+def test_a_run_directory_that_cannot_be_read(slurm: Slurm, tmp_path: Path) -> None:
+    slurm("JobState=RUNNING")
     (tmp_path / "slurmray-runs/7-0/events.jsonl").mkdir(parents=True)
     with pytest.raises(UsageError, match=r"7-0/events\.jsonl: cannot be read: "):
         slurmray.Job(7).attach_argv()
 
 
-def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_slurm_has_forgotten(slurm: Slurm, tmp_path: Path) -> None:
     """Slurm 22.05's message; there is no sacct. The log is where Slurm writes it by default, or unknown."""
-    scontrol(tmp_path, monkeypatch, FORGOTTEN, FORGOTTEN)
+    slurm()
     job = slurmray.Job(7, folder=tmp_path)
     with pytest.raises(SlurmError, match="check the number, or run this in the folder"):
         job.state()
@@ -646,8 +630,8 @@ def test_a_job_that_slurm_has_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
     assert job.logs() == "text\n"
 
 
-def test_nodes_of_all_attempts_that_were_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scontrol(tmp_path, monkeypatch, f"echo JobState=FAILED ExitCode=71:0 Restarts=1; echo WorkDir={tmp_path}")
+def test_nodes_of_all_attempts_that_were_lost(slurm: Slurm, tmp_path: Path) -> None:
+    slurm("JobState=FAILED ExitCode=71:0 Restarts=1")
     start = event_line("start", job="7", nodes=["gpu-1", "gpu-2"], spares=["gpu-3"])
     lost = {"exit_code": 71, "source": "slurmray", "kind": "node_lost"}
     text = "failed (71 node lost): gpu-1 and gpu-2: no power"
@@ -670,11 +654,10 @@ def test_nodes_of_all_attempts_that_were_lost(tmp_path: Path, monkeypatch: pytes
     ids=["waits", "waits, with an old estimate", "cancelled", "runs"],
 )
 def test_a_run_directory_of_an_earlier_job_with_the_same_id(
-    state: str, begin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: str, begin: str, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a reset of slurmctld, or of another cluster: it ends before this job starts, if it starts."""
-    record = f"echo JobState={state} ExitCode=0:0 Restarts=$RESTARTS SubmitTime=1000 StartTime={begin}"
-    scontrol(tmp_path, monkeypatch, f"{record}; echo WorkDir={tmp_path}")
+    slurm(f"JobState={state} ExitCode=0:0 Restarts=$RESTARTS SubmitTime=1000 StartTime={begin}")
     monkeypatch.setenv("RESTARTS", "0")
     run = tmp_path / "runs/7-0"
     (run / "logs").mkdir(parents=True)
@@ -789,9 +772,7 @@ def test_no_program_of_another_user_runs_on_the_node(running: Path, tmp_path: Pa
     shell = job().attach_argv(["arg"])[7:]
     folder, theirs = tmp_path / "own", tmp_path / "theirs"
     for place in (folder, theirs):
-        place.mkdir()
-        (place / "attach").write_text('#!/bin/sh\necho "ran $1"\n')
-        (place / "attach").chmod(0o755)
+        install(place, attach='echo "ran $1"')
     os.chown(theirs, 65534, -1)
     (tmp_path / "link").symlink_to(folder)
 
