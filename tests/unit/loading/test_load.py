@@ -159,21 +159,6 @@ def test_a_block_of_bash() -> None:
         ("container: {args: [a, {b: c}]}", "1:23: container.args, item 2: expected text, got a mapping"),
         ("container: {args: [~]}", "1:20: container.args, item 1: expected text, got null"),
         ("ray: {start: slow}", "1:14: ray.start: expected fast or plain, got 'slow'"),
-        (
-            "container: {shm_size: 1g, runtime: none}",
-            "1:23: container.shm_size: not supported with runtime none: leave it out",
-        ),
-        (
-            "container: {runtime: apptainer, user: image}",
-            "1:39: container.user: not supported with runtime apptainer: leave it out",
-        ),
-        (
-            "container: {runtime: pyxis, archive: a.tar}",
-            "1:38: container.archive: not supported with runtime pyxis: leave it out",
-        ),
-        ("container: {runtime: pyxis, args: [-x]}", "1:35: container.args: not supported with runtime pyxis: use step_args"),
-        ("container: {step_args: [-x]}", "1:24: container.step_args: not supported with runtime auto: use args"),
-        ("container: {command: x}", "1:22: container.command: not supported with runtime auto: set runtime to podman, docker, apptainer or singularity"),
         ("container: {args: [--init, --entrypoint=sh]}", "1:28: container.args, item 2: --entrypoint: slurmray starts and ends the container; leave it out"),
         ("container: {args: [-it, -itd]}", "1:25: container.args, item 2: -itd: slurmray starts and ends the container; leave it out"),
         ("container: {runtime: podman, args: [a, --ipc=host]}", "1:36: container.args: --ipc=host: leave it out; the container's /dev/shm is as large as the node's anyway, see container.shm_size"),
@@ -182,10 +167,6 @@ def test_a_block_of_bash() -> None:
         ("container: {shm_size: 2g, args: [a, --shm-size, 1g]}", "1:33: container.args: --shm-size: use container.shm_size"),
         ("container: {runtime: none, step_args: [-n4]}", "1:40: container.step_args, item 1: -n: slurmray sets it; leave it out"),
         ("container: {runtime: none, step_args: [-x, --nodes=3]}", "1:44: container.step_args, item 2: --nodes: slurmray sets it; leave it out"),
-        (
-            "container: {runtime: singularity, user: image}",
-            "1:41: container.user: not supported with runtime singularity: leave it out",
-        ),
         (
             "container: {runtime: apptainer, pull: always}",
             "1:12: container: pull: Apptainer keeps converted images, so use another tag instead of always",
@@ -264,6 +245,25 @@ def test_a_block_of_bash() -> None:
 def test_mistakes(text: str | bytes, expected: str) -> None:
     # In some texts the unknown field `a` is a second mistake.
     assert f"job.yaml:{expected}" in mistakes(text)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "field", "fix"),
+    [
+        ("none", "shm_size: 1g", "leave it out"),
+        ("apptainer", "user: image", "leave it out"),
+        ("singularity", "user: image", "leave it out"),
+        ("pyxis", "archive: a.tar", "leave it out"),
+        ("pyxis", "args: [-x]", "use step_args"),
+        ("auto", "step_args: [-x]", "use args"),
+        ("auto", "command: x", "set runtime to podman, docker, apptainer or singularity"),
+    ],
+)
+def test_fields_that_a_runtime_has_not(runtime: str, field: str, fix: str) -> None:
+    name, _, value = field.partition(": ")
+    text = f"container: {{{field}, runtime: {runtime}}}"
+    place = f"job.yaml:1:{text.index(value) + 1}: container.{name}"
+    assert f"{place}: not supported with runtime {runtime}: {fix}" in mistakes(text)
 
 
 @pytest.mark.attack("a file that is no job spec", inputs=2)

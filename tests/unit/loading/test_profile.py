@@ -251,6 +251,14 @@ def test_the_functions_of_the_package(folder: Path) -> None:
     assert slurmray.load("job.yaml", profile="none").ray.auth == "auto"
 
 
+def mistake_in(folder: Path, text: str) -> str:
+    """The one line about the user's file with this text; it begins with its place."""
+    (folder / "job.yaml").touch()
+    (folder / "slurmray/config.yaml").write_text(text)
+    (line,) = mistakes(None if "profile:" in text else "gpu")
+    return line.replace(f"{folder}/slurmray/config.yaml", "USER")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -270,38 +278,6 @@ def test_the_functions_of_the_package(folder: Path) -> None:
             "USER:1:17: profiles.gpu: include is not for profiles; include it in",
         ),
         (
-            "profiles: {x: {forbid: {slurm.memm: a}}}",
-            "USER:1:25: profiles.x.forbid.slurm.memm: unknown field, did you mean mem?",
-        ),
-        (
-            "profiles: {x: {forbid: {mem: a}}}",
-            "USER:1:25: profiles.x.forbid.mem: unknown field, did you mean slurm.mem?",
-        ),
-        (
-            "profiles: {x: {forbid: {name.x: a}}}",
-            "USER:1:25: profiles.x.forbid.name.x: name has no fields",
-        ),
-        (
-            "profiles: {x: {forbid: {slurm.mem: }}}",
-            "USER:1:35: profiles.x.forbid.slurm.mem: expected text, got null",
-        ),
-        (
-            "profiles: {x: {require: {ray.aut: token}}}",
-            "USER:1:26: profiles.x.require.ray.aut: unknown field, did you mean auth?",
-        ),
-        (
-            "profiles: {x: {require: {ray.auth: [token, yes]}}}",
-            "USER:1:25: profiles.x.require: ray.auth: expected ",
-        ),
-        (
-            "profiles: {x: {require: {watch.stall: soon}}}",
-            "USER:1:25: profiles.x.require: watch.stall: expected seconds, or a time such as 30m",
-        ),
-        (
-            "profiles: {x: {require: {slurm.qos: []}}}",
-            "USER:1:25: profiles.x.require: slurm.qos: expected a value, or a list of values",
-        ),
-        (
             "profiles: {gpu: {host: -oProxyCommand=x}}",
             "USER:1:24: profiles.gpu.host: expected a host as for ssh",
         ),
@@ -310,11 +286,30 @@ def test_the_functions_of_the_package(folder: Path) -> None:
     ],
 )
 def test_mistakes_in_a_file(text: str, expected: str, folder: Path) -> None:
-    """Each is one line with its place."""
-    (folder / "job.yaml").touch()
-    (folder / "slurmray/config.yaml").write_text(text)
-    (line,) = mistakes(None if "profile:" in text else "gpu")
-    assert line.replace(f"{folder}/slurmray/config.yaml", "USER").startswith(expected)
+    assert mistake_in(folder, text).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ("forbid: {slurm.memm: a}", "25: profiles.x.forbid.slurm.memm: unknown field, did you mean mem?"),
+        ("forbid: {mem: a}", "25: profiles.x.forbid.mem: unknown field, did you mean slurm.mem?"),
+        ("forbid: {name.x: a}", "25: profiles.x.forbid.name.x: name has no fields"),
+        ("forbid: {slurm.mem: }", "35: profiles.x.forbid.slurm.mem: expected text, got null"),
+        ("require: {ray.aut: token}", "26: profiles.x.require.ray.aut: unknown field, did you mean auth?"),
+        ("require: {ray.auth: [token, yes]}", "25: profiles.x.require: ray.auth: expected "),
+        (
+            "require: {watch.stall: soon}",
+            "25: profiles.x.require: watch.stall: expected seconds, or a time such as 30m",
+        ),
+        (
+            "require: {slurm.qos: []}",
+            "25: profiles.x.require: slurm.qos: expected a value, or a list of values",
+        ),
+    ],
+)
+def test_mistakes_in_rules(rules: str, expected: str, folder: Path) -> None:
+    assert mistake_in(folder, f"profiles: {{x: {{{rules}}}}}").startswith(f"USER:1:{expected}")
 
 
 def test_folders_that_the_user_may_not_enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from slurmray.errors import UsageError
 from slurmray.loading.submission import check_submission, chosen_clusters, queue_options
-from slurmray.slurm.host import HERE, Host, get_host
+from slurmray.slurm.host import HERE, get_host
 from slurmray.spec.job_spec import JobSpec
 from tests.unit import ssh
 from tests.unit.cli.command_line import main
@@ -141,16 +141,20 @@ def test_variables_of_sbatch_are_those_of_this_host(
 @pytest.mark.parametrize(
     ("slurm", "texts"),
     [
-        ({"nodes": 3, "partition": "gpu", "time": "1-00:00:00"}, []),
+        ({"nodes": 3, "partition": "gpu", "time": "1-00:00:00"}, []),  # exactly what is permitted
         ({"nodes": 3, "partition": "gpu", "time": "1-00:00:01"}, ["slurm.time"]),
         ({"nodes": 4, "partition": "gpu"}, ["slurm.nodes"]),
         ({"nodes": 2, "partition": "gpu,small", "time": "12:00:00"}, []),
         ({"nodes": 3, "partition": "small"}, ["slurm.nodes"]),
         ({"nodes": 1, "partition": "small", "time": "UNLIMITED"}, []),
         ({"nodes": 1, "partition": "small,debug", "time": "9-0"}, []),
+        ({"nodes": 2, "partition": "debug", "time": "99-0"}, []),  # UNLIMITED
+        ({"nodes": 3, "partition": "gpu", "time": "0"}, []),
     ],
 )
-def test_the_highest_limit_of_the_partitions(folder: Path, slurm: dict[str, Any], texts: list[str]) -> None:
+def test_limits_are_inclusive_and_the_highest_of_the_partitions_counts(
+    folder: Path, slurm: dict[str, Any], texts: list[str]
+) -> None:
     more = "PartitionName=small MaxNodes=1 MaxTime=1:00:00 TotalNodes=4"
     install(folder.parent / "bin", scontrol=f"cat <<E\n{PARTITIONS}{more}\nE")
     assert [line.partition(":")[0] for line in check(folder, slurm=slurm)] == texts
@@ -165,8 +169,9 @@ def test_a_folder_of_one_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("slurmray.loading.submission._OF_ONE_HOST", (str(folder.parent), "/other"))
     (line,) = check(folder)
     assert line.startswith(f"{folder}: each node has its own {folder.parent}, where this job's log would be;")
-    install(folder.parent / "bin", scontrol="echo PartitionName=a TotalNodes=1")
-    assert check(folder) == [], "it may be this host"
+    for total, remarks in (("1", 0), ("2", 1)):  # of one node: it may be this host
+        install(folder.parent / "bin", scontrol=f"echo PartitionName=a TotalNodes={total}")
+        assert len(check(folder)) == remarks
 
 
 @pytest.mark.parametrize(
@@ -209,28 +214,6 @@ def test_the_confirmation(capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, out) == (0, f"submitted job 42, slurmray: {summary}"), err
 
 
-class There(Host):
-    """Another host, with this one's files and commands."""
-
-    name = "login"
-
-
-def test_variables_of_sbatch_here_are_not_those_of_another_host(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """sbatch runs there: the script's partition and time limit count."""
-    monkeypatch.setenv("SBATCH_PARTITION", "gpu")
-    monkeypatch.setenv("SBATCH_TIMELIMIT", "30")
-    monkeypatch.setenv("SBATCH_CLUSTERS", "other")
-    spec = JobSpec(slurm={"nodes": 3, "partition": "debug", "time": "9-0"})
-    (component,) = spec.slurm.components
-    assert queue_options(spec, component, HERE) == ("gpu", "30")
-    assert queue_options(spec, component, There()) == ("debug", "9-0")
-    assert (chosen_clusters(spec, HERE), chosen_clusters(spec, There())) == ("other", None)
-    with pytest.raises(UsageError, match="3 nodes, but the partition debug has 2"):
-        check_submission(spec, There(), folder)
-
-
 def test_without_variables_the_script_s_options_count(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PARTITION", "TIMELIMIT", "CLUSTERS"):
         monkeypatch.delenv(f"SBATCH_{name}", raising=False)
@@ -240,21 +223,6 @@ def test_without_variables_the_script_s_options_count(monkeypatch: pytest.Monkey
     assert chosen_clusters(spec, HERE) == "c1"
     monkeypatch.setenv("SBATCH_PARTITION", "")
     assert queue_options(spec, component, HERE)[0] == "debug", "an empty one is none for sbatch"
-
-
-@pytest.mark.parametrize(
-    ("slurm", "remarks"),
-    [
-        ({"nodes": 3, "partition": "gpu", "time": "1-00:00:00"}, []),  # exactly what is permitted
-        ({"nodes": 4, "partition": "gpu"}, ["nodes"]),
-        ({"nodes": 3, "partition": "gpu", "time": "1-00:00:01"}, ["time"]),
-        ({"nodes": 2, "partition": "debug", "time": "99-0"}, []),  # UNLIMITED
-        ({"nodes": 3, "partition": "gpu", "time": "0"}, []),
-    ],
-)
-def test_limits_are_inclusive(folder: Path, slurm: dict[str, Any], remarks: list[str]) -> None:
-    found = check(folder, slurm=slurm)
-    assert [line.partition(":")[0].removeprefix("slurm.") for line in found] == remarks
 
 
 def test_the_longest_limit_of_several_partitions_counts(folder: Path) -> None:
@@ -277,10 +245,3 @@ def test_all_reasons_are_named_and_no_remark_beside_them(folder: Path) -> None:
     (folder / "slurmray-runs").touch()
     lines = refusal(folder, slurm={"nodes": 9, "partition": "gpu", "time": "9-0"})
     assert [line.split()[0] for line in lines] == [f"{folder}/slurmray-runs:", "slurm.nodes:"]
-
-
-def test_a_cluster_of_one_node_may_be_this_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slurmray.loading.submission._OF_ONE_HOST", (str(folder.parent),))
-    for total, remarks in (("1", 0), ("2", 1)):
-        install(folder.parent / "bin", scontrol=f"echo PartitionName=a TotalNodes={total}")
-        assert len(check(folder)) == remarks

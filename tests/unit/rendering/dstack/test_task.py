@@ -147,73 +147,48 @@ def test_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "refusal"),
+    ("path", "value", "refusal"),
     [
+        ("container.runtime", "podman", "container.runtime: dstack runs containers with Docker; set it"),
         (
-            {"container": {"runtime": "podman"}},
-            "container.runtime: dstack runs containers with Docker; set it",
-        ),
-        (
-            {"container": {"build": {"file": "F"}, "image": "i"}},
+            "container",
+            {"build": {"file": "F"}, "image": "i"},
             "container.build: dstack builds no image; push",
         ),
+        ("container.args", ["-it"], "container.args: not supported by dstack; leave it out: --set con"),
+        ("network.interface", "ib0", "network.interface: not supported by dstack; leave it out: --set"),
+        ("network.family", "ipv6", "network.family: dstack chooses the addresses of the nodes; set it"),
+        ("sync", ["a"], "sync: dstack copies files by its own `files`; leave sync out"),
+        ("on_node_loss", "continue", "on_node_loss: dstack ends a run when it loses a node; set it to fail"),
         (
-            {"container": {"args": ["-it"]}},
-            "container.args: not supported by dstack; leave it out: --set con",
-        ),
-        (
-            {"network": {"interface": "ib0"}},
-            "network.interface: not supported by dstack; leave it out: --set",
-        ),
-        (
-            {"network": {"family": "ipv6"}},
-            "network.family: dstack chooses the addresses of the nodes; set it",
-        ),
-        ({"sync": ["a"]}, "sync: dstack copies files by its own `files`; leave sync out"),
-        (
-            {"on_node_loss": "continue"},
-            "on_node_loss: dstack ends a run when it loses a node; set it to fail",
-        ),
-        (
-            {"name": "My_Job 2"},
+            "name",
+            "My_Job 2",
             "name: dstack expects 2 to 41 of a-z, 0-9 and -, beginning with a letter, e.g. --set name=my-j",
         ),
-        ({"name": "7"}, "name: dstack expects 2 to 41 of a-z, 0-9 and -, beginning with a letter; got '7'"),
+        ("name", "7", "name: dstack expects 2 to 41 of a-z, 0-9 and -, beginning with a letter; got '7'"),
+        ("container.mounts", ["~/d:/d"], "container.mounts, item 1: dstack mounts absolute paths of its"),
+        ("container.mounts", ["/a", "/b/../c:/d"], "container.mounts, item 2: dstack mounts absolute pa"),
+        ("container.mounts", ["/d:/d:ro"], "container.mounts, item 1: dstack mounts have no option ro;"),
         (
-            {"container": {"mounts": ["~/d:/d"]}},
-            "container.mounts, item 1: dstack mounts absolute paths of its",
-        ),
-        (
-            {"container": {"mounts": ["/a", "/b/../c:/d"]}},
-            "container.mounts, item 2: dstack mounts absolute pa",
-        ),
-        (
-            {"container": {"mounts": ["/d:/d:ro"]}},
-            "container.mounts, item 1: dstack mounts have no option ro;",
-        ),
-        (
-            {"prepare": [{"name": "a", "run": "b", "where": "all"}]},
+            "prepare",
+            [{"name": "a", "run": "b", "where": "all"}],
             "prepare, item 1: a: under dstack prepare steps run on the head node only; move it",
         ),
-        ({"slurm": {"array": "0-3"}}, "slurm.array: dstack has no arrays"),
-        ({"sweep": {"lr": ["1"]}}, "sweep: dstack has no arrays; submit one run for each combination"),
-        ({"container": {"workdir": "$HOME"}}, "container.workdir: dstack expands no variables"),
-        ({"container": {"mounts": ["/a:$B"]}}, "container.mounts, item 1: dstack expands no variables"),
-        ({"ray": {"temp_dir": "$T"}}, "ray.temp_dir: dstack expands no variables"),
-        ({"ray": {"port": 6381}}, "ray: --port and --object-manager-port are both 6381 under dstack; set it"),
-        (
-            {"ray": {"dashboard_port": 29500}},
-            "ray: --dashboard-port and MASTER_PORT are both 29500 under dsta",
-        ),
-        (
-            {"ray": {"port": 8265}},
-            "ray: --dashboard-port and --port are both 8265 under dstack; set it to auto",
-        ),
+        ("slurm.array", "0-3", "slurm.array: dstack has no arrays"),
+        ("sweep", {"lr": ["1"]}, "sweep: dstack has no arrays; submit one run for each combination"),
+        ("container.workdir", "$HOME", "container.workdir: dstack expands no variables"),
+        ("container.mounts", ["/a:$B"], "container.mounts, item 1: dstack expands no variables"),
+        ("ray.temp_dir", "$T", "ray.temp_dir: dstack expands no variables"),
+        ("ray.port", 6381, "ray: --port and --object-manager-port are both 6381 under dstack; set it"),
+        ("ray.dashboard_port", 29500, "ray: --dashboard-port and MASTER_PORT are both 29500 under dsta"),
+        ("ray.port", 8265, "ray: --dashboard-port and --port are both 8265 under dstack; set it to auto"),
     ],
 )
-def test_refused(fields: dict[str, Any], refusal: str) -> None:
+def test_refused(path: str, value: Any, refusal: str) -> None:
+    for name in reversed(path.split(".")):
+        value = {name: value}
     with pytest.raises(SpecError) as caught:
-        plan_task(**fields)
+        plan_task(**value)
     (line,) = str(caught.value).splitlines()
     assert line.startswith(refusal)
     assert caught.value.exit_code == ExitCode.USAGE
