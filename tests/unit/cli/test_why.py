@@ -47,6 +47,13 @@ class Case:
         run.mkdir(parents=True, exist_ok=True)
         (run / "events.jsonl").write_text("".join(lines))
 
+    def node_logs(self, **texts: str) -> None:
+        """Logs of nodes and of services, by their names without .log."""
+        logs = self.folder / "slurmray-runs/7-0/logs"
+        logs.mkdir(exist_ok=True)
+        for name, text in texts.items():
+            (logs / f"{name}.log").write_text(text)
+
     def ask(self, verb: str = "why") -> str:
         code, out, err = main([verb, "7"], self.capsys)
         assert code == 0, err

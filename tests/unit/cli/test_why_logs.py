@@ -44,9 +44,7 @@ def test_the_first_failure_has_its_node_and_rank(case: Case) -> None:
     text = "head at 10.0.0.1:6379, dashboard on port 8265"
     start = event_line("start", nodes=["node1", "node2"], head="node1")
     case.events(start, event_line("phase", phase="ray", text=text))
-    logs = case.folder / "slurmray-runs/7-0/logs"
-    logs.mkdir()
-    (logs / "node2.log").write_text("Local node IP: 10.0.0.2\n")
+    case.node_logs(node2="Local node IP: 10.0.0.2\n")
     first = f"(A pid=4301, ip=10.0.0.2) [rank3]: {OOM} [repeated 7x across cluster]\n"
     case.log(f"{START}{TRAINER}{first}(B pid=1, ip=10.0.0.1) {DISK}\n{LAST.format(1)}")
     shown = case.ask()
@@ -130,9 +128,7 @@ def test_the_kernel_has_killed_processes_of_the_trainer_s_node(
 ) -> None:
     case.events(event_line("start", nodes=["node1", "node2"], head="node1"), event_line(event))
     case.log(f"{START}{TRAINER}step\n{LAST.format('137 (128 + signal KILL)')}")
-    logs = case.folder / "slurmray-runs/7-0/logs"
-    logs.mkdir()
-    (logs / f"{node}.log").write_text(f"step\nslurmray: memory ran out: the kernel {KILLED}\n")
+    case.node_logs(**{node: f"step\nslurmray: memory ran out: the kernel {KILLED}\n"})
     (found,) = causes(case)
     assert (found["name"], found["node"], found["role"]) == ("slurm-oom-kill", node, role)
     assert ("137: means SIGKILL" in case.ask()) == (role == "earlier")
@@ -197,9 +193,7 @@ def test_the_head_node_of_the_last_start(case: Case) -> None:
         event_line("restart", nodes=["node2", "node1"], failed=["node1"]),
         event_line("phase", phase="ray", text=head.format(2)),
     )
-    logs = case.folder / "slurmray-runs/7-0/logs"
-    logs.mkdir()
-    (logs / "node1.log").write_text("Local node IP: 10.0.0.1\n")
+    case.node_logs(node1="Local node IP: 10.0.0.1\n")
     case.log(f"{START}{TRAINER}{AGAIN[0]}{TRAINER}(A pid=4301, ip=10.0.0.1) {OOM}\n{LAST.format(1)}")
     assert causes(case)[0]["node"] == "node1"
 
@@ -207,9 +201,7 @@ def test_the_head_node_of_the_last_start(case: Case) -> None:
 def test_the_kernel_has_killed_processes_of_an_earlier_start(case: Case) -> None:
     case.events(event_line("start", nodes=["node1", "node2"], head="node1"), event_line("trainer"))
     case.log(f"{START}{TRAINER}{AGAIN[0]}{TRAINER}step\n{LAST.format('137 (128 + signal KILL)')}")
-    logs = case.folder / "slurmray-runs/7-0/logs"
-    logs.mkdir()
-    (logs / "node1.log").write_text(f"slurmray: memory ran out: the kernel {KILLED}\n{STEPS}")
+    case.node_logs(node1=f"slurmray: memory ran out: the kernel {KILLED}\n{STEPS}")
     (found,) = causes(case)
     assert (found["name"], found["role"]) == ("slurm-oom-kill", "earlier")
 
@@ -258,11 +250,8 @@ def test_slurm_is_not_asked_for_each_node(case: Case) -> None:
     """Twice, as a job that slurmray submit has not made may be an array."""
     nodes = [f"node{number}" for number in range(1, 9)]
     case.events(event_line("start", nodes=nodes, head="node1"))
-    logs = case.folder / "slurmray-runs/7-0/logs"
-    logs.mkdir()
-    for name in (*nodes[:-1], "service-judge@node1", "service-judge@node2"):
-        (logs / f"{name}.log").write_text("step\n")
-    (logs / "service-judge@node2.log").write_text(f"{DISK}\n")
+    case.node_logs(**dict.fromkeys((*nodes[:-1], "service-judge@node1"), "step\n"))
+    case.node_logs(**{"service-judge@node2": f"{DISK}\n"})
     case.log(f"{START}{TRAINER}{LAST.format(1)}")
     program = case.folder / "bin/scontrol"
     program.write_text(program.read_text().replace("\n", f"\necho $* >>{case.folder}/asked\n", 1))
@@ -273,9 +262,7 @@ def test_slurm_is_not_asked_for_each_node(case: Case) -> None:
 @pytest.mark.attack("a log made to be slow, or large", inputs=1)
 def test_a_node_s_log_of_blank_lines(case: Case) -> None:
     case.events(event_line("start", nodes=["node1"], head="node1"))
-    logs = case.folder / "slurmray-runs/7-0/logs"
-    logs.mkdir()
-    (logs / "node1.log").write_text("\n" * 300_000)
+    case.node_logs(node1="\n" * 300_000)
     case.log(f"{START}{TRAINER}{LAST.format(1)}")
     assert UNKNOWN in case.ask()
 

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import textwrap
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -104,6 +106,21 @@ def python(version: str) -> str:
     return f'exec {find_pythons()[version]} "$@"'
 
 
+Done: TypeAlias = "subprocess.CompletedProcess[bytes]"
+
+
+def run(argv: Sequence[str | Path], env: Mapping[str, str], data: bytes | None = None, **more: Any) -> Done:
+    return subprocess.run(argv, env=env, input=data, capture_output=True, check=False, **more)
+
+
+def start_node(script: str, env: Mapping[str, str], *bash: str) -> Done:
+    """Start the node agent as srun does; bash: and its options, if they are not those of srun's."""
+    argv = [*bash, "-c", parts.read_story(script), "slurmray", "start_node"]
+    return run(
+        argv if bash else parts.story_command(script, "start_node"), env, zlib.compress(script.encode())
+    )
+
+
 def environment(path: Path, **more: str) -> dict[str, str]:
     """Variables of a batch script. HOME and SHELL: the static bash 4.4 cannot read the user database."""
     of_slurm = {"SLURMD_NODENAME": "n2", "SLURM_JOB_NODELIST": "n[1-3]"}
@@ -117,9 +134,7 @@ SCONTROL = '[[ $* == "show hostnames n[1-3]" ]] && printf "%s\\n" n1 n2 n3'
 def test_the_batch_script_becomes_the_controller(version: str, bash: str, tmp_path: Path) -> None:
     path = programs(tmp_path / "bin", python3=python(version), scontrol=SCONTROL)
     file = small_script(tmp_path)
-    done = subprocess.run(
-        [bash, file], env=environment(path), cwd=tmp_path, capture_output=True, check=False, input=b""
-    )
+    done = run([bash, file], environment(path), b"", cwd=tmp_path)
     assert done.stderr.decode() == ""
     assert done.returncode == 7
     record = json.loads(done.stdout)
@@ -192,8 +207,7 @@ def test_input_that_ends_too_early(tmp_path: Path) -> None:
     path = programs(tmp_path / "bin", python3=python(version))
     text = small_script(tmp_path).read_text()
     argv = ["bash", "-c", parts.read_story(text), "slurmray", "start_node"]
-    data = zlib.compress(text.encode())[:-3]
-    done = subprocess.run(argv, env=environment(path), input=data, capture_output=True, check=False)
+    done = run(argv, environment(path), zlib.compress(text.encode())[:-3])
     assert done.returncode == 1
     assert done.stderr == b"slurmray: standard input ended before the script was complete\n"
 
@@ -217,15 +231,12 @@ WITHOUT_PYTHON = [
 def test_a_node_without_python(programs_there: dict[str, str], tmp_path: Path) -> None:
     path = programs(tmp_path / "bin", scontrol=SCONTROL, **programs_there)
     file = small_script(tmp_path)
-    argv = [*WITHOUT_PYTHON, "bash", str(file)]
-    done = subprocess.run(argv, env=environment(path), capture_output=True, check=False)
-    assert done.returncode == 65
-    assert done.stdout == b""
+    done = run([*WITHOUT_PYTHON, "bash", file], environment(path))
+    assert (done.returncode, done.stdout) == (65, b"")
     assert re.fullmatch(
         r"slurmray: n2: no Python 3\.6 .*setup: module load python \(without exit\)\n", done.stderr.decode()
     )
-    argv = [*WITHOUT_PYTHON, "bash", "-c", parts.read_story(file.read_text()), "slurmray", "start_node"]
-    done = subprocess.run(argv, env=environment(path), capture_output=True, check=False, input=b"")
+    done = start_node(file.read_text(), environment(path), *WITHOUT_PYTHON, "bash")
     assert done.returncode == 65
     from slurmray.agent.wire import codec
 
@@ -250,17 +261,12 @@ def test_python_that_setup_provides(bash: str, tmp_path: Path) -> None:
     setup = f'false\necho "$NOT_SET"\nexport MADE_BY_SETUP="it\'s \\"so\\""\nPATH={modules}:$PATH\n'
     setup += f"for pid in $$ $PPID; do /bin/cat /proc/$pid/cmdline; done >>{tmp_path}/shown; true hunter2\n"
     file = small_script(tmp_path, setup)
-    start = [*WITHOUT_PYTHON, bash]
-    done = subprocess.run([*start, file], env=environment(path), capture_output=True, check=False, input=b"x")
-    record = json.loads(done.stdout)
+    record = json.loads(run([*WITHOUT_PYTHON, bash, file], environment(path), b"x").stdout)
     assert record["setup"] == 'it\'s "so"'
     assert record["done"] == "n2"
     assert record["rest"] == "x", "setup must not read the agent's input"
-    text = file.read_text()
-    argv = [*start, "-p", "-c", parts.read_story(text), "slurmray", "start_node"]
     env = environment(path, SLURMRAY_SETUP=setup)
-    data = zlib.compress(text.encode())
-    record = json.loads(subprocess.run(argv, env=env, input=data, capture_output=True, check=False).stdout)
+    record = json.loads(start_node(file.read_text(), env, *WITHOUT_PYTHON, bash, "-p").stdout)
     assert record["setup"] == 'it\'s "so"'
     assert record["done"] == "n2"
     shown = (tmp_path / "shown").read_text()  # as `ps` shows it to everybody
@@ -274,8 +280,7 @@ def test_a_setup_that_stops_at_an_error_provides_no_python(bash: str, tmp_path: 
     path = programs(tmp_path / "bin", python3=OLD, scontrol=SCONTROL)
     modules = programs(tmp_path / "modules", python3=copied(find_pythons()[version], tmp_path))
     file = small_script(tmp_path, f"set -e\nfalse\nPATH={modules}:$PATH\n")
-    argv = [*WITHOUT_PYTHON, bash, str(file)]
-    done = subprocess.run(argv, env=environment(path), capture_output=True, check=False)
+    done = run([*WITHOUT_PYTHON, bash, file], environment(path))
     assert (done.returncode, done.stdout) == (65, b"")
     assert b"no Python 3.6 or later" in done.stderr
 
@@ -292,7 +297,7 @@ def test_a_setup_that_stops_at_an_error_provides_no_python(bash: str, tmp_path: 
 def test_outside_of_a_batch_job(tmp_path: Path, of_salloc: dict[str, str], bash: str) -> None:
     file = small_script(tmp_path)
     env = {"PATH": "/nowhere", "HOME": "/", "SHELL": "/bin/sh", **of_salloc}
-    done = subprocess.run([bash, file], env=env, capture_output=True, check=False)
+    done = run([bash, file], env)
     assert done.returncode == 64
     text = f"slurmray: this runs only as a batch script, inside salloc too. Submit it: sbatch {file}\n"
     assert done.stderr.decode() == text
@@ -319,21 +324,21 @@ THEIRS["LC_ALL"] = "C.UTF-8"  # without a locale, Python sets one
 OF_BASH = {"_", "PWD", "OLDPWD", "SHLVL"}
 
 
+def environment_of(done: Done) -> dict[str, str]:
+    """The environment that the small agent had, without what bash sets."""
+    variables = json.loads(done.stdout)["environment"]
+    return {name: value for name, value in variables.items() if name not in OF_BASH}
+
+
 def test_environment_of_the_controller_is_the_submitter_s(bash: str, tmp_path: Path) -> None:
     """The controller takes values of `env` from them, and srun gets all of them."""
     env = environment(programs(tmp_path / "bin", python3=SYSTEM_PYTHON, scontrol=SCONTROL), **THEIRS)
-    done = subprocess.run([bash, small_script(tmp_path)], env=env, capture_output=True, check=False)
-    variables = json.loads(done.stdout)["environment"]
-    assert {name: value for name, value in variables.items() if name not in OF_BASH} == env
+    assert environment_of(run([bash, small_script(tmp_path)], env)) == env
 
 
 def test_environment_of_the_node_agent_is_the_submitter_s(bash: str, tmp_path: Path) -> None:
     env = environment(programs(tmp_path / "bin", python3=SYSTEM_PYTHON), **THEIRS)
-    text = small_script(tmp_path).read_text()
-    argv = [bash, "-c", parts.read_story(text), "slurmray", "start_node"]
-    done = subprocess.run(argv, env=env, input=zlib.compress(text.encode()), capture_output=True, check=False)
-    variables = json.loads(done.stdout)["environment"]
-    assert {name: value for name, value in variables.items() if name not in OF_BASH} == env
+    assert environment_of(start_node(small_script(tmp_path).read_text(), env, bash)) == env
 
 
 def test_environment_without_a_container_is_the_submitter_s(bash: str, tmp_path: Path) -> None:
@@ -354,9 +359,7 @@ def test_setup_cannot_change_the_story(bash: str, tmp_path: Path) -> None:
         "export MADE_BY_SETUP=1 nodes=9 PYTHON=x; NODE=1; set -- y z; cd /; IFS=o; set -x; exec 2>/dev/null"
     )
     file = small_script(tmp_path, f"PATH={modules}:$PATH; {setup}")
-    argv = [*WITHOUT_PYTHON, bash, str(file)]
-    done = subprocess.run(argv, env=environment(path), capture_output=True, check=False)
-    record = json.loads(done.stdout)
+    record = json.loads(run([*WITHOUT_PYTHON, bash, file], environment(path)).stdout)
     assert record["argv"] == ["n2", "n1", "n3"]
     made = {name: record["environment"].get(name) for name in ("MADE_BY_SETUP", "nodes", "PYTHON", "NODE")}
     assert made == {"MADE_BY_SETUP": "1", "nodes": "9", "PYTHON": "x", "NODE": None}
@@ -387,15 +390,11 @@ def test_a_hostile_environment(case: str, tmp_path: Path) -> None:
     (path / "python3").symlink_to(Path(sys.executable).resolve())
     env = environment(path, **hostile)
     file = small_script(tmp_path)
-    done = subprocess.run(["/bin/bash", file], env=env, capture_output=True, check=False)
+    done = run(["/bin/bash", file], env)
     record = json.loads(done.stdout.splitlines()[-1])  # BASH_ENV prints first, as in any batch script
     assert record["argv"] == ["n2", "n1", "n3"]
     assert set(hostile) <= set(record["environment"]), "the trainer gets them"
-    text = file.read_text()
-    data = zlib.compress(text.encode())
-    argv = parts.story_command(text, "start_node")
-    done = subprocess.run(argv, env=env, input=data, capture_output=True, check=False)
-    assert set(hostile) <= set(json.loads(done.stdout)["environment"])
+    assert set(hostile) <= set(json.loads(start_node(file.read_text(), env).stdout)["environment"])
 
 
 BROKEN = {
@@ -418,15 +417,11 @@ def test_the_first_python_that_runs(case: str, tmp_path: Path) -> None:
         (first / "python3").write_bytes(content)
         (first / "python3").chmod(0o755)
     text = small_script(tmp_path).read_text()
-    data = zlib.compress(text.encode())
-    argv = parts.story_command(text, "start_node")
     path = programs(tmp_path / "bin", python3=SYSTEM_PYTHON)
     env = environment(Path(f"{first}:{path}"))
-    record = json.loads(subprocess.run(argv, env=env, input=data, capture_output=True, check=False).stdout)
-    assert record["role"] == "node"
+    assert json.loads(start_node(text, env).stdout)["role"] == "node"
     (path / "python3").unlink()
-    done = subprocess.run(argv, env=env, input=data, capture_output=True, check=False)
-    assert json.loads(done.stdout)["role"] == "node", "that of the system"
+    assert json.loads(start_node(text, env).stdout)["role"] == "node", "that of the system"
 
 
 # What Slurm gives to a job of sbatch --export=...
@@ -444,7 +439,7 @@ def test_a_job_without_path(case: str, tmp_path: Path) -> None:
     """Slurm's programs are in /usr/local/bin or /usr/bin."""
     file = small_script(tmp_path)
     env = {"SLURMD_NODENAME": "n2", "SLURM_JOB_NODELIST": "n2", **EXPORTED[case]}
-    done = subprocess.run(["/bin/bash", file], env=env, capture_output=True, check=False)
+    done = run(["/bin/bash", file], env)
     variables = json.loads(done.stdout)["environment"]
     assert {"/usr/bin", "/bin"} <= set(variables["PATH"].split(":")), done.stderr
     assert {name: value for name, value in variables.items() if name in env and name != "PATH"} == {
@@ -509,22 +504,21 @@ def test_run_setup_writes_its_environment(tmp_path: Path) -> None:
     commands += 'echo "to the log"; export A="b\nc"; read -r X; echo "$X"; B=$NOT_SET; true'
     argv = ["bash", "-c", f"exec 3>{tmp_path}/env; {story}", "slurmray", "run_setup"]
 
-    def run(setup: str) -> subprocess.CompletedProcess[bytes]:
-        env = environment(path)
-        return subprocess.run(argv, env=env, capture_output=True, check=False, input=setup.encode())
+    def run_setup(setup: str) -> Done:
+        return run(argv, environment(path), setup.encode())
 
-    done = run(commands)
+    done = run_setup(commands)
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr == b"to the log\n\n"  # `read` gets nothing
     variables = (tmp_path / "env").read_text().split("\0")
     assert "A=b\nc" in variables
     assert "PWD=/" in variables
     assert "BAD=1" not in variables
-    assert run("false").returncode == 1
+    assert run_setup("false").returncode == 1
     assert (tmp_path / "env").read_text() == ""
-    assert run("exit 9").returncode == 9
-    stops = run("set -e\n(exit 4)\ntrue")
+    assert run_setup("exit 9").returncode == 9
+    stops = run_setup("set -e\n(exit 4)\ntrue")
     assert (stops.returncode, stops.stderr) == (4, b"")
-    assert run("fi").returncode
-    assert run("set -e\nfalse || true").returncode == 0
+    assert run_setup("fi").returncode
+    assert run_setup("set -e\nfalse || true").returncode == 0
     assert "PWD=" in (tmp_path / "env").read_text()
