@@ -10,7 +10,6 @@ import pytest
 from slurmray import agent
 from slurmray.agent import loader, parts
 from slurmray.agent.script_parts import read_agent, read_settings, read_story
-from slurmray.errors import UsageError
 from slurmray.rendering import script as rendered
 from slurmray.rendering.output import seal, sha256
 from slurmray.rendering.script import (
@@ -235,26 +234,7 @@ def test_a_value_in_a_site_s_block_is_quoted(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{% block", "site.j2:1"),
-        ('{% extends "job.sbatch.j2" %}{% block site_prologue %}{{ nothing }}{% endblock %}', "nothing"),
-        ('{% extends "other.j2" %}', "other.j2"),
-        ("echo\n", "extends"),
-    ],
-)
-def test_a_template_that_cannot_be_used(content: str, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "site.j2"
-    file.write_text(content)
-    with pytest.raises(UsageError, match=re.escape(message)) as caught:
-        render_script(plan_of(JobSpec(template=str(file))))
-    assert str(caught.value).startswith(str(file))
-
-
-def test_a_template_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
-        render_script(plan_of(JobSpec(template=str(tmp_path / "x.j2"))))
+def test_the_name_of_a_template_is_one_line(tmp_path: Path) -> None:
     odd = tmp_path / "a\nrm -rf b.j2"
     odd.write_text('{% extends "job.sbatch.j2" %}{% block site_prologue %}true{% endblock %}')
     text = assemble([], "{}", ["podman"], [], odd)

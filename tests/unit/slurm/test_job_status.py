@@ -121,27 +121,15 @@ def test_a_job_that_could_not_record_its_end() -> None:
 
 def test_a_job_that_slurm_has_forgotten() -> None:
     assert steps({}, [], 4000) == []
-    assert [name for name, _, _ in steps({}, [*TRAINING, END], 4000)] == [
-        "preflight",
-        "container",
-        "ray",
-        "probe",
-        "training",
-    ]
+    names = [name for name, _, _ in steps({}, [*TRAINING, END], 4000)]
+    assert names == ["preflight", "container", "ray", "probe", "training"]
 
 
 def test_a_trainer_that_was_started_again() -> None:
+    again = {"nodes": ["a", "c"], "spares": [], "failed": ["b"], "text": "restart 1 of 3: b: no heartbeat"}
     events = [
         *TRAINING,
-        event(
-            "restart",
-            300,
-            restart=1,
-            nodes=["a", "c"],
-            spares=[],
-            failed=["b"],
-            text="restart 1 of 3: b: no heartbeat",
-        ),
+        event("restart", 300, restart=1, **again),
         phase("container", 301, "podman run x"),
         phase("probe", 304, "2/2 nodes, 16/16 GPUs"),
         event("trainer", 310, command="python train.py"),

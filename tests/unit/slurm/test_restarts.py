@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from slurmray.agent.controller.failure import Failure
@@ -126,15 +128,7 @@ def test_nodes_outside_of_the_allocation() -> None:
 
 @pytest.mark.attack("a damaged events.jsonl", inputs=1)
 def test_very_many_findings() -> None:
-    finding = {
-        "v": 1,
-        "event": "finding",
-        "node": "a",
-        "kind": "preflight",
-        "found": "",
-        "wanted": "",
-        "fix": "",
-    }
+    finding = json.loads(event_line("finding", node="a", kind="preflight"))
     loss = {"v": 1, "time": 1, "event": "node_loss", "node": "a", "text": "gone"}
     findings = [{**finding, "time": number, "check": str(number)} for number in range(100_000)]
     start = {"v": 1, "time": 1, "event": "start", "nodes": ["a"], "spares": []}

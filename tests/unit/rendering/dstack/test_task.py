@@ -234,34 +234,17 @@ def test_every_field_is_used_left_out_or_refused() -> None:
         *("network.interface", "network.family", "requeue.exit_code"),
         *("sweep", "spares", "on_node_loss", "restart.max", "restart.min_nodes"),
         *("restart.window", "restart.exit_codes", "restart.grace"),
-        *(
-            "ray.head.gpus",
-            "ray.head.cpus",
-            "ray.head.memory",
-            "ray.debug",
-            "ray.runtime_env",
-            "services",
-            "launch",
-            "template",
-        ),
+        *("ray.head.gpus", "ray.head.cpus", "ray.head.memory", "ray.debug", "ray.runtime_env"),
+        *("services", "launch", "template"),
     }
 
 
 def test_remarks() -> None:
     assert remarks(plan_of(JobSpec.model_validate({"container": {"shm_size": "1g"}}))) == []
-    lines = remarks(
-        plan_of(
-            JobSpec.model_validate(
-                {
-                    "slurm": {"partition": "p", "nodes": 2, "mem": "1G", "gres": "gpu:8,nvme:1"},
-                    "checks": {"paths": ["/x"]},
-                    "stop": {"lead": 5, "signal": "USR1"},
-                    "setup": "x",
-                    "requeue": {"max": 1},
-                }
-            )
-        )
-    )
+    slurm = {"partition": "p", "nodes": 2, "mem": "1G", "gres": "gpu:8,nvme:1"}
+    fields = {"setup": "x", "requeue": {"max": 1}, "stop": {"lead": 5, "signal": "USR1"}}
+    spec = JobSpec.model_validate({"slurm": slurm, "checks": {"paths": ["/x"]}, **fields})
+    lines = remarks(plan_of(spec))
     title, _, left_out = lines[0].partition(": ")
     assert title == "not used by dstack, left out"
     assert left_out == "slurm.partition, checks.paths, stop.lead, nvme:1 of slurm.gres"
