@@ -146,10 +146,8 @@ def test_render_uses_the_template_of_a_site(tmp_path: Path, monkeypatch: pytest.
         {"slurm": {"gpus_per_node": 8}, "preset": {"name": "rlinf", "config": "no-such-file"}},
     ],
 )
-def test_mistakes_that_only_render_finds(
-    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("current_folder")
+def test_mistakes_that_only_render_finds(fields: dict[str, Any]) -> None:
     spec = slurmray.JobSpec(**fields)
     by_function = mistakes(lambda: slurmray.render(spec))
     Path("job.yaml").write_text(spec.model_dump_json(exclude_unset=True))
@@ -157,9 +155,8 @@ def test_mistakes_that_only_render_finds(
     assert re.sub(r"^job\.yaml:\d+:\d+: ", "", by_command, flags=re.MULTILINE) == by_function
 
 
-def test_a_host_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+def test_a_host_without_slurm(monkeypatch: pytest.MonkeyPatch, current_folder: Path) -> None:
+    monkeypatch.setenv("PATH", str(current_folder))
     monkeypatch.delenv("NOT_SET", raising=False)
     spec = slurmray.JobSpec(env={"NOT_SET": None, "API_KEY": "x"})
     with (
@@ -169,7 +166,7 @@ def test_a_host_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     ):
         slurmray.submit(spec)
     assert str(caught.value).startswith("sbatch: no such command here: ")
-    assert list(tmp_path.iterdir()) == []
+    assert list(current_folder.iterdir()) == []
     for ask in (slurmray.Job(7).wait, slurmray.Job(7).logs, slurmray.Job(7).cancel):
         with pytest.raises(SlurmError):
             ask()

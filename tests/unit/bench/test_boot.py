@@ -14,11 +14,19 @@ import pytest
 from bench import boot
 from bench.boot import Measured
 
-HEAD = (
+BEGIN = (
     "| hosts | way | trainer's first line, s | a task on each node, s | CPU seconds until the first line "
     "| job over, hosts clean, s |\n"
     "|---|---|---|---|---|---|\n"
+    "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (1.00) | 3.0 (1.00; 75%) | 4.0 (1.00) |\n"
+    "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (0.50; 75%) | 6.0 (1.50) |\n"
+    "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 5.0 (1.00) | 6.0 (1.00; 75%) | 8.0 (1.00) |\n"
 )
+FIRST = [
+    Measured(2, 3, 4, 0, 3.0),
+    Measured(1, 2.4, 6, 0, 1.5),
+    Measured(4, 5, 8, 0, 6.0),
+]  # what BEGIN shows
 
 
 class Terminated(SystemExit):
@@ -58,19 +66,11 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Measured | BaseExcept
 
 
 def test_complete_run(runs: list[Measured | BaseException], capsys: pytest.CaptureFixture[str]) -> None:
-    runs += [
-        Measured(2, 3, 4, 0, 3.0),
-        Measured(1, 2.4, 6, 0, 1.5),
-        Measured(4, 5, 8, 0, 6.0),
-        Measured(6, 7, None, 3, 9.0),
-    ] * 2
+    runs += [*FIRST, Measured(6, 7, None, 3, 9.0)] * 2
     boot.main()
     assert capsys.readouterr().out == (
         "Slurm 0; medians of 2, ratios to the first way in brackets.\n\n"
-        + HEAD
-        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (1.00) | 3.0 (1.00; 75%) | 4.0 (1.00) |\n"
-        + "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (0.50; 75%) | 6.0 (1.50) |\n"
-        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 5.0 (1.00) | 6.0 (1.00; 75%) | 8.0 (1.00) |\n"
+        + BEGIN
         + "| 3 | slurmray | 6.0 (1.50) | 7.0 (1.40) | 9.0 (1.50; 75%) | never: 3 containers left |\n"
     )
 
@@ -79,17 +79,13 @@ def test_complete_run(runs: list[Measured | BaseException], capsys: pytest.Captu
 def test_interrupted_run_prints_its_results(
     end: BaseException, runs: list[Measured | BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs += [Measured(2, 3, 4, 0, 3.0), Measured(1, 2.4, 6, 0, 1.5), Measured(4, 5, 8, 0, 6.0), end]
+    runs += [*FIRST, end]
     with pytest.raises((KeyboardInterrupt, SystemExit)) as caught:
         boot.main()
     assert (str(caught.value) == "143") == isinstance(end, Terminated)
     assert capsys.readouterr().out == (
         "Slurm 0; PARTIAL, interrupted after 3 of 8 runs: medians of 2 or fewer, ratios to the first way in "
-        "brackets.\n\n"
-        + HEAD
-        + "| 2 | one srun, a probe, no checks | 2.0 (1.00) | 3.0 (1.00) | 3.0 (1.00; 75%) | 4.0 (1.00) |\n"
-        + "| 2 | slurmray | 1.0 (0.50) | 2.4 (0.80) | 1.5 (0.50; 75%) | 6.0 (1.50) |\n"
-        + "| 3 | one srun, a probe, no checks | 4.0 (1.00) | 5.0 (1.00) | 6.0 (1.00; 75%) | 8.0 (1.00) |\n"
+        "brackets.\n\n" + BEGIN
     )
 
 
@@ -112,7 +108,7 @@ def test_a_script_of_another_commit_is_the_first_way(
     script.write_text("#!/bin/bash\n")
     argv = ["boot", "--hosts", "2", "--repeat", "1", "--ways", "slurmray", "--script", str(script)]
     monkeypatch.setattr(sys, "argv", argv)
-    runs += [Measured(2, 3, 4, 0, 3.0), Measured(1, 2.4, 6, 0, 1.5)]
+    runs += FIRST[:2]
     boot.main()
     assert capsys.readouterr().out.endswith(
         "| 2 | script | 2.0 (1.00) | 3.0 (1.00) | 3.0 (1.00; 75%) | 4.0 (1.00) |\n"

@@ -45,17 +45,8 @@ def events(*rows: tuple[str, float, dict[str, Any]]) -> list[dict[str, Any]]:
 def test_parts_of_a_restart() -> None:
     attempt = events(*RESTART)
     parts = recovery.split(FAILED, LOG, attempt, attempt)
-    assert parts == pytest.approx(
-        {
-            "detection": 31.0,
-            "stop": 2.0,
-            "Slurm": 0.0,
-            "checks": 2.0,
-            "containers": 2.0,
-            "Ray": 8.0,
-            "trainer": 0.5,
-        }
-    )
+    expected = {"detection": 31.0, "stop": 2.0, "Slurm": 0.0, "checks": 2.0, "containers": 2.0}
+    assert parts == pytest.approx({**expected, "Ray": 8.0, "trainer": 0.5})
     assert list(parts) == list(recovery.PARTS)
 
 

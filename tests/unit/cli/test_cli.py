@@ -38,17 +38,17 @@ pytestmark = pytest.mark.usefixtures("current_folder")
 @pytest.mark.parametrize(
     "args",
     [
-        ["--help"],
-        ["--version"],
-        ["init"],
-        ["init", "--help"],
-        ["render", "--help"],
-        ["schema", "--help"],
-        ["explain"],
+        "--help",
+        "--version",
+        "init",
+        "init --help",
+        "render --help",
+        "schema --help",
+        "explain",
     ],
 )
-def test_help_imports_nothing_heavy(args: list[str]) -> None:
-    heavy, out = imported_by(f"from slurmray.cli import main; main({args})")
+def test_help_imports_nothing_heavy(args: str) -> None:
+    heavy, out = imported_by(f"from slurmray.cli import main; main({args.split()})")
     assert out
     assert not heavy
 
@@ -488,22 +488,19 @@ def test_every_flag_sets_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("args", "shown"),
     [
-        (["--env", "TOKEN=hunter2"], "--env TOKEN=..."),
-        (["--env", "TOKEN=a=hunter2"], "--env TOKEN=..."),
-        (["--set", "env.TOKEN=hunter2"], "--set env.TOKEN=..."),
-        (["--set", "env={A: hunter2}"], "--set env=..."),
-        (
-            ["--set", 'services=[{name: a, run: b, "env": {A: hunter2}}]'],
-            "--set services=...",
-        ),
-        (["--set", "launch=ray-job", "--set", "ray.runtime_env={env_vars: {A: hunter2}}"], "runtime_env=..."),
-        (["--set", "launch=ray-job", "--set", "ray.runtime_env.env_vars.A=hunter2"], "env_vars.A=..."),
+        ("--env TOKEN=hunter2", "--env TOKEN=..."),
+        ("--env TOKEN=a=hunter2", "--env TOKEN=..."),
+        ("--set env.TOKEN=hunter2", "--set env.TOKEN=..."),
+        ("--set 'env={A: hunter2}'", "--set env=..."),
+        ("--set 'services=[{name: a, run: b, \"env\": {A: hunter2}}]'", "--set services=..."),
+        ("--set launch=ray-job --set 'ray.runtime_env={env_vars: {A: hunter2}}'", "runtime_env=..."),
+        ("--set launch=ray-job --set ray.runtime_env.env_vars.A=hunter2", "env_vars.A=..."),
     ],
 )
 def test_values_of_env_are_hidden_in_the_command(
-    args: list[str], shown: str, capsys: pytest.CaptureFixture[str]
+    args: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["render", *args]) == 0
+    assert cli.main(["render", *shlex.split(args)]) == 0
     script = Path("generated.sh").read_text()
     again = read_settings(script)["render_again"]
     assert again.endswith(shown)
@@ -689,17 +686,17 @@ def test_interrupt_and_internal_error(
 @pytest.mark.parametrize(
     ("args", "line"),
     [
-        (["rehearse", "--follow"], "slurmray rehearse: No such option '--follow'"),
-        (["rehearse", "--runtime", "x"], "--runtime: expected auto, docker, podman, "),
-        (["render", "--nodes"], "slurmray render: Option '--nodes' requires an argument."),
-        (["render", "-o"], "slurmray render: Option '-o' requires an argument. (see slurmray render --help)"),
-        (["render", "--force=1"], "slurmray render: Option '--force' does not take a value."),
-        (["--version=1", "render"], "slurmray: Option '--version' does not take a value."),
-        (["--nope"], "slurmray: No such option '--nope'."),
+        ("rehearse --follow", "slurmray rehearse: No such option '--follow'"),
+        ("rehearse --runtime x", "--runtime: expected auto, docker, podman, "),
+        ("render --nodes", "slurmray render: Option '--nodes' requires an argument."),
+        ("render -o", "slurmray render: Option '-o' requires an argument. (see slurmray render --help)"),
+        ("render --force=1", "slurmray render: Option '--force' does not take a value."),
+        ("--version=1 render", "slurmray: Option '--version' does not take a value."),
+        ("--nope", "slurmray: No such option '--nope'."),
     ],
 )
-def test_a_wrong_argument_is_one_line(args: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = main(args, capsys)
+def test_a_wrong_argument_is_one_line(args: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = main(shlex.split(args), capsys)
     assert (code, out) == (2, "")
     assert err.startswith(line)
     assert len(err.splitlines()) == 1

@@ -375,10 +375,9 @@ def test_logs_on_a_terminal_do_not_act_on_it(
 
 @pytest.mark.attack("sequences for a terminal in texts of a job", inputs=1)
 def test_the_name_in_an_earlier_script_does_not_act_on_the_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    current_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    for job in (tmp_path / "a\x07\r.yaml", tmp_path / "b.yaml"):
+    for job in (current_folder / "a\x07\r.yaml", current_folder / "b.yaml"):
         job.touch()
         code, _, err = main(["render", job.name], capfd)
     assert (code, r"generated.sh was the script of a\x07\r.yaml before" in err) == (0, True), err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -98,27 +99,24 @@ def test_dash_is_standard_output(current_folder: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        (["nope"], "slurmray init: no example 'nope'; use one of amd, "),
-        (["verl", "--nodes", "two"], "--nodes: expected an integer, got 'two'\n"),
-        (["verl", "--time", ""], "--time: is empty; set a value or leave it out\n"),
-        (["hello", "-o", "no/such/job.yaml"], "no/such/job.yaml: there is no folder no/such; make it with "),
+        ("nope", "slurmray init: no example 'nope'; use one of amd, "),
+        ("verl --nodes two", "--nodes: expected an integer, got 'two'\n"),
+        ("verl --time ''", "--time: is empty; set a value or leave it out\n"),
+        ("hello -o no/such/job.yaml", "no/such/job.yaml: there is no folder no/such; make it with "),
+        (f"hello -o {'x' * 300}/job.yaml", f"{'x' * 300}/job.yaml: cannot be written: File name too "),
         (
-            ["hello", "-o", f"{'x' * 300}/job.yaml"],
-            f"{'x' * 300}/job.yaml: cannot be written: File name too ",
-        ),
-        (
-            ["rlinf", "--force", "-o", "./rlinf.config.yaml"],
+            "rlinf --force -o ./rlinf.config.yaml",
             "rlinf.config.yaml: the example has another file of this name; choose another name with -o\n",
         ),
-        (["-o", "my.yaml"], "slurmray init: no example given; use e.g. slurmray init verl\n"),
-        (["--nodes", "4"], "slurmray init: no example given; use e.g. slurmray init verl\n"),
-        (["--force"], "slurmray init: no example given; use e.g. slurmray init verl\n"),
+        ("-o my.yaml", "slurmray init: no example given; use e.g. slurmray init verl\n"),
+        ("--nodes 4", "slurmray init: no example given; use e.g. slurmray init verl\n"),
+        ("--force", "slurmray init: no example given; use e.g. slurmray init verl\n"),
     ],
 )
 def test_wrong_arguments(
-    args: list[str], expected: str, current_folder: Path, capsys: pytest.CaptureFixture[str]
+    args: str, expected: str, current_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["init", *args]) == ExitCode.USAGE
+    assert main(["init", *shlex.split(args)]) == ExitCode.USAGE
     assert capsys.readouterr().err.startswith(expected)
     assert list(current_folder.iterdir()) == []
 

@@ -568,8 +568,7 @@ def test_trainer_command_after_the_dashes() -> None:
     assert load("", ("run", "y"), entrypoint=argv).run == list(argv)
 
 
-def test_a_script_in_place_of_a_job_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_script_in_place_of_a_job_spec() -> None:
     start = "#!/bin/bash\n#SBATCH --nodes=2\n"
     for name, content, fix in (
         ("generated.sh", f"{start}# slurmray-sha256: {64 * '0'}\n", "to submit it: sbatch generated.sh"),

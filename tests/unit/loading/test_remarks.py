@@ -103,9 +103,8 @@ def test_a_variable_of_a_node_is_not_the_submitter_s() -> None:
     ]
 
 
-def test_a_folder_of_the_log_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "logs").mkdir()
+def test_a_folder_of_the_log_that_does_not_exist(current_folder: Path) -> None:
+    (current_folder / "logs").mkdir()
 
     def of(**slurm: str) -> list[str]:
         return remarks(plan_of(JobSpec(slurm={"nodes": 2, **slurm})))
@@ -117,13 +116,12 @@ def test_a_folder_of_the_log_that_does_not_exist(tmp_path: Path, monkeypatch: py
     assert of(error="~/%j.err") == ["slurm.error: Slurm does not expand ~; write the path of the home folder"]
 
 
-def test_a_name_with_a_slash_in_the_path_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_name_with_a_slash_in_the_path_of_the_log(current_folder: Path) -> None:
     slurm = {"output": "%x-%j.out"}
     (line,) = list_remarks(None, name="Qwen/Qwen2.5-7B", slurm=slurm)
     assert line.startswith("slurm.output: there is no folder Qwen, as %x is the name Qwen/Qwen2.5-7B, so")
     assert line.endswith(": mkdir -p Qwen")
-    (tmp_path / "Qwen").mkdir()
+    (current_folder / "Qwen").mkdir()
     assert list_remarks(None, name="Qwen/Qwen2.5-7B", slurm=slurm) == []
 
 

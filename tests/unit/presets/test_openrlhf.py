@@ -65,20 +65,10 @@ def test_models_that_share_all_gpus_get_all_of_them(form: Any) -> None:
 
 
 def test_values_are_filled_in_for_every_model() -> None:
-    assert advise(job("--colocate_all_models --init_kl_coef 0")).run == [
-        *MAIN,
-        *[
-            "--colocate_all_models",
-            "--init_kl_coef",
-            "0",
-            "--actor_num_nodes",
-            "2",
-            "--actor_num_gpus_per_node",
-            "8",
-        ],
-        *["--critic_num_nodes", "2", "--critic_num_gpus_per_node", "8"],
-        *["--reward_num_nodes", "2", "--reward_num_gpus_per_node", "8"],
-    ]
+    own = "--colocate_all_models --init_kl_coef 0"
+    models = ("actor", "critic", "reward")
+    filled = " ".join(f"--{model}_num_nodes 2 --{model}_num_gpus_per_node 8" for model in models)
+    assert advise(job(own)).run == [*MAIN, *own.split(), *filled.split()]
 
 
 def test_user_s_values_for_the_actor_are_kept() -> None:

@@ -257,14 +257,11 @@ def test_the_size_of_the_cluster(
 
 
 def test_the_file_itself() -> None:
-    preset = {"name": "rlinf", "config": "other.yaml"}
-    assert mistakes(job(GUIDE, preset=preset)) == [
-        "other.yaml: No such file or directory; set it to the trainer's YAML file, relative to the current folder"
-    ]
-    preset = {"name": "rlinf", "config": "~nosuchuser/x"}
-    assert mistakes(job(GUIDE, preset=preset)) == [
-        "~nosuchuser/x: no such home folder here; write the path without ~"
-    ]
+    for file, expected in {
+        "other.yaml": "No such file or directory; set it to the trainer's YAML file, relative to the current folder",
+        "~nosuchuser/x": "no such home folder here; write the path without ~",
+    }.items():
+        assert mistakes(job(GUIDE, preset={"name": "rlinf", "config": file})) == [f"{file}: {expected}"]
     Path("job.yaml").write_text(
         "preset: {name: rlinf, config: math.yaml}\nslurm: {gpus_per_node: 8}\nrun: [a.py]"
     )

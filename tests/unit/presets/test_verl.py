@@ -324,33 +324,26 @@ def mistakes(text: str, *settings: tuple[str, str], entrypoint: tuple[str, ...] 
     return str(caught.value)
 
 
-def test_problems_have_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("current_folder")
+def test_problems_have_places() -> None:
     slurm = "slurm: {nodes: 2, gpus_per_node: 8}\n"
     wrong = "trainer.nnodes=4: 4 nodes x 8 = 32 GPUs, the job has 2 nodes x 8 = 16: leave trainer.nnodes out, then it is 2, or set slurm.nodes: 4"
     listed = f"preset: verl\n{slurm}run:\n  - python3\n  - train.py\n  - trainer.nnodes=4\n"
-    assert mistakes(listed) == f"job.yaml:6:5: {wrong}"
-    assert mistakes(f"preset: verl\n{slurm}run: python3 x.py trainer.nnodes=4") == f"job.yaml:3:6: {wrong}"
-    assert (
-        mistakes(slurm, ("preset", "verl"), entrypoint=("a.py", "trainer.nnodes=4")) == f"after --: {wrong}"
-    )
+    text = mistakes(slurm, ("preset", "verl"), entrypoint=("a.py", "trainer.nnodes=4"))
+    assert text == f"after --: {wrong}"
     assert mistakes(f"preset: verl\n{slurm}", ("run", "[a.py, trainer.nnodes=4]")) == f"--set run: {wrong}"
-    assert (
-        mistakes("preset: verl")
-        == "job.yaml:1:9: verl needs GPUs, and the job requests none: set slurm.gpus_per_node"
-    )
-    assert (
-        mistakes(f"{slurm}preset: {{name: verl, config: x.yaml}}")
-        == "job.yaml:2:30: verl has all its arguments in `run`: leave preset.config out"
-    )
-    assert (
-        mistakes("preset: verll")
-        == "job.yaml:1:9: preset.name: expected verl, search-r1, rlinf, roll, openrlhf, nemo-rl, skyrl or slime, got 'verll'"
-    )
-    assert mistakes("preset: [verl]") == "job.yaml:1:9: preset: expected `name: value` pairs, got a list"
-    assert mistakes("preset: {version: 1}") == "job.yaml:1:9: preset.name: is required"
-    assert (
-        mistakes("preset: {name: verl, version: new}")
-        == "job.yaml:1:31: preset.version: expected numbers with dots, e.g. 0.11.2, got 'new'"
-    )
+    for text, expected in {
+        listed: f"6:5: {wrong}",
+        f"preset: verl\n{slurm}run: python3 x.py trainer.nnodes=4": f"3:6: {wrong}",
+        "preset: verl": "1:9: verl needs GPUs, and the job requests none: set slurm.gpus_per_node",
+        f"{slurm}preset: {{name: verl, config: x.yaml}}": "2:30: verl has all its arguments in `run`: "
+        "leave preset.config out",
+        "preset: verll": "1:9: preset.name: expected verl, search-r1, rlinf, roll, openrlhf, nemo-rl, skyrl or "
+        "slime, got 'verll'",
+        "preset: [verl]": "1:9: preset: expected `name: value` pairs, got a list",
+        "preset: {version: 1}": "1:9: preset.name: is required",
+        "preset: {name: verl, version: new}": "1:31: preset.version: expected numbers with dots, e.g. 0.11.2, "
+        "got 'new'",
+    }.items():
+        assert mistakes(text) == f"job.yaml:{expected}"
     assert load_plan(Path("/dev/null"), [("preset.name", "verl"), ("slurm.gpus_per_node", "1")]).spec.preset

@@ -102,11 +102,9 @@ def test_no_other_file_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.attack("a site's template that is no text", inputs=3)
+@pytest.mark.usefixtures("current_folder")
 @pytest.mark.parametrize("argv", [["check"], ["render", "-o", "-"], ["submit", "--test-only"]], ids=" ".join)
-def test_commands_refuse_it_with_2(
-    argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_commands_refuse_it_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("site.j2").write_text(f"{BEGIN}{{% block site_prologue %}}{LONG}{{% endblock %}}")
     Path("job.yaml").write_text("template: site.j2\n")
     assert main([argv[0], "job.yaml", *argv[1:]]) == 2

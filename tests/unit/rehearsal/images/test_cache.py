@@ -11,6 +11,11 @@ from slurmray.errors import RehearsalError
 from slurmray.rehearsal.images import cache
 
 
+def build_completely(folder: Path) -> str:
+    built = cache.build_once(folder, "thing", lambda path: path.write_text("complete"), print)
+    return built.read_text()
+
+
 def test_failed_build_leaves_nothing_and_the_next_one_succeeds(tmp_path: Path) -> None:
     def fail(path: Path) -> None:
         path.mkdir()
@@ -20,18 +25,12 @@ def test_failed_build_leaves_nothing_and_the_next_one_succeeds(tmp_path: Path) -
     with pytest.raises(RehearsalError, match="the mirror is down"):
         cache.build_once(tmp_path, "thing", fail, print)
     assert [path.name for path in tmp_path.iterdir()] == [".thing.lock"]
-    assert (
-        cache.build_once(tmp_path, "thing", lambda path: path.write_text("complete"), print).read_text()
-        == "complete"
-    )
+    assert build_completely(tmp_path) == "complete"
 
 
 def test_files_of_a_killed_build_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".thing.new" / "thing").mkdir(parents=True)
-    assert (
-        cache.build_once(tmp_path, "thing", lambda path: path.write_text("complete"), print).read_text()
-        == "complete"
-    )
+    assert build_completely(tmp_path) == "complete"
     assert not (tmp_path / ".thing.new").exists()
 
 
