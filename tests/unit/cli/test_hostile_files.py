@@ -24,14 +24,7 @@ from ..programs import OWN, install
 from ..test_events import event_line
 from .command_line import echo_record, main, run
 
-COMMANDS = [
-    ["status"],
-    ["status", "--json"],
-    ["why"],
-    ["list", "--all"],
-    ["report", "-o", "-"],
-    ["clean", "--dry-run"],
-]
+COMMANDS = ["status", "status --json", "why", "list --all", "report -o -", "clean --dry-run"]
 ESCAPE = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\0"
 
 
@@ -114,9 +107,9 @@ def test_no_damage_ends_a_command_with_a_traceback(
     good = event_line("phase", phase="ray", text="all is well")
     events.write_bytes(f"{DAMAGE[kind]}\n{good}".encode(errors="surrogateescape").replace(b"\0\0", b"\0"))
     for command in COMMANDS:
-        code, out, err = main(command, capfd)
+        code, out, err = main(command.split(), capfd)
         assert code == 0, (command, err)
-        assert err == "" or command[0] == "clean", (command, err)
+        assert err == "" or command.startswith("clean"), (command, err)
         assert not [char for char in out if not char.isprintable() and char not in "\n\t"]
     assert "all is well" in main(["status"], capfd)[1]
 
@@ -150,9 +143,7 @@ KINDS = {
 }
 
 
-SHOWN: dict[tuple[str, ...], int] = {
-    ("large", "logs", "-f"): 1 << 20
-}  # the end of a log that is too large to be read as a whole
+SHOWN = {("large", "logs -f"): 1 << 20}  # the end of a log that is too large to be read as a whole
 
 
 @pytest.mark.attack("a FIFO, a device, a link or an endless file in place of a file of the job")
@@ -161,16 +152,16 @@ def test_what_is_no_file_is_one_line(kind: str, events: Path, capfd: pytest.Capt
     make, why = KINDS[kind]
     make(events)
     for command in COMMANDS:
-        code, _, err = main(command, capfd)
-        if command[0] in ("list", "clean"):
+        code, _, err = main(command.split(), capfd)
+        if command.startswith(("list", "clean")):
             assert code == 0
         else:
             assert (code, err.count("\n")) == (2, 1), err
             assert err.startswith(f"{events}: cannot be read: {why}")
     make(events.parents[2] / "log")
-    for command in (["logs"], ["logs", "-f"]):
-        code, out, err = main(command, capfd)
-        assert (len(out), "Traceback" in err) == (SHOWN.get((kind, *command), 0), False)
+    for command in ("logs", "logs -f"):
+        code, out, err = main(command.split(), capfd)
+        assert (len(out), "Traceback" in err) == (SHOWN.get((kind, command), 0), False)
     assert f"log: cannot be read: {why}" in main(["logs"], capfd)[2]
 
 
@@ -224,7 +215,7 @@ def test_nothing_acts_on_the_terminal(events: Path, capfd: pytest.CaptureFixture
     (events.parents[2] / "log").write_text(f"OSError: [Errno 28] No space left on device: '/{ESCAPE}'\n")
     history.remember(history.Run(7, ESCAPE, None, str(events.parents[2]), "slurmray-runs", 1.0, 1, 0))
     for command in COMMANDS:
-        code, out, err = main(command, capfd)
+        code, out, err = main(command.split(), capfd)
         assert code == 0, err
         assert not [char for char in out + err if not char.isprintable() and char not in "\n\t"], command
     assert r"end\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\x00" in main(["status"], capfd)[1]
@@ -261,16 +252,7 @@ def test_names_do_not_act_on_the_terminal(
     assert "these stay" in err
 
 
-VERBS = [
-    *(["status"], ["status", "--json"], ["why"], ["logs"], ["logs", "--node=gpu-1"]),
-    *(
-        ["report", "-o", "-"],
-        ["attach", "--", "id"],
-        ["dashboard"],
-        ["list", "--all"],
-        ["clean", "--dry-run"],
-    ),
-]
+VERBS = [*COMMANDS, "logs", "logs --node=gpu-1", "attach -- id", "dashboard"]
 
 
 @pytest.mark.attack("texts of the user in Slurm's records", inputs=4)
@@ -295,7 +277,7 @@ def test_a_name_that_looks_like_fields(
     events.write_text(event_line("start", **START) + event_line("end", exit_code=1))
     (tmp_path / "log").touch()
     for verb in VERBS:
-        code, _, err = main(verb, capfd)
+        code, _, err = main(verb.split(), capfd)
         assert code != 79, (verb, err)
     assert main(["cancel", "7"], capfd)[2].startswith("cancelled job 7")
     assert (tmp_path / "cancelled").read_text() == "7\n"
@@ -329,8 +311,8 @@ def test_a_record_with_values_of_a_wrong_type(
     scontrol.write_text(scontrol.read_text().replace(field, value))
     events.write_text(event_line("start", **START) + event_line("end", exit_code=1))
     (tmp_path / "log").touch()
-    for verb in (*VERBS, ["cancel", "7"]):
-        code, _, err = main(verb, capfd)
+    for verb in (*VERBS, "cancel 7"):
+        code, _, err = main(verb.split(), capfd)
         assert code != 79, (verb, err)
 
 
@@ -347,8 +329,8 @@ def test_half_a_character_in_the_list_of_jobs(
     (tmp_path / "bin/ssh").symlink_to("/bin/false")
     events.write_text(event_line("start", **START))
     (tmp_path / "log").touch()
-    for verb in (*VERBS, ["list"], ["list", "--all", "--json"]):
-        code, _, err = main(verb, capfd)
+    for verb in (*VERBS, "list", "list --all --json"):
+        code, _, err = main(verb.split(), capfd)
         assert code != 79, (verb, err)
     (line,) = history.runs()
     assert history.path().read_text().isascii()

@@ -75,59 +75,44 @@ def test_examples_have_what_they_import(path: Path, runtime: str | None) -> None
     assert missing(read_settings(render_script(plan_of(load_case(path, runtime))))) == set()
 
 
-SETTINGS = st.fixed_dictionaries(
-    {
-        "groups": st.lists(
-            st.fixed_dictionaries({"gpus_per_node": st.integers(0, 1), "spares": st.integers(0, 1)}),
-            min_size=1,
-            max_size=2,
-        ),
-        "watch": st.fixed_dictionaries(
-            {
-                "stall": st.integers(0, 1),
-                "progress": st.sampled_from(["", "steps"]),
-                "action": st.sampled_from(["report", "restart", "end"]),
-            }
-        ),
-        "prepare": st.lists(st.just({}), max_size=1),
-        "services": st.lists(st.just({}), max_size=1),
-        "checks": st.fixed_dictionaries({"burn_in": st.integers(0, 1)}),
-        "notify": st.none() | st.just({}) | st.just({"on": ["end"]}),
-        "ray": st.fixed_dictionaries({"metrics": st.booleans()}),
-        "restart": st.fixed_dictionaries({"exit_codes": st.lists(st.just(85), max_size=1)}),
-        "requeue": st.fixed_dictionaries({"max": st.integers(0, 1), "exit_code": st.integers(0, 1)}),
-        "on_node_loss": st.sampled_from(["fail", "continue", "restart"]),
-        "trainer": st.fixed_dictionaries(
-            {
-                "launch": st.sampled_from(["exec", "ray-job"]),
-                "command": st.lists(st.just("a"), max_size=1),
-                "runtime_env": st.sampled_from([None, "$HOME/env.yaml"]),
-            }
-        ),
-        "container": st.fixed_dictionaries(
-            {
-                "setup": st.sampled_from(["", "true"]),
-                "build": st.none() | st.just({"file": "Containerfile"}),
-                "stage": st.sampled_from(["node", "shared"]),
-                "runtimes": st.sampled_from(
-                    [
-                        ["podman", "docker"],
-                        ["podman"],
-                        ["docker"],
-                        ["apptainer"],
-                        ["singularity"],
-                        ["pyxis"],
-                        ["none"],
-                    ]
-                ),
-            }
-        ),
-        "temp_dir": st.sampled_from(["/tmp", "$SCRATCH"]),
-        "env_file": st.sampled_from(["", "env"]),
-        "node_env": st.sampled_from(["", "true"]),
-        "setup": st.sampled_from(["", "true"]),
-        "sweep": st.just({}) | st.just({"lr": ["1"]}),
-    }
+def record(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(fields)
+
+
+def one(*values: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+def at_most_one(value: Any) -> st.SearchStrategy[list[Any]]:
+    return st.lists(st.just(value), max_size=1)
+
+
+RUNTIMES = (["podman", "docker"], ["podman"], ["docker"], ["apptainer"], ["singularity"], ["pyxis"], ["none"])
+SETTINGS = record(
+    groups=st.lists(record(gpus_per_node=one(0, 1), spares=one(0, 1)), min_size=1, max_size=2),
+    watch=record(stall=one(0, 1), progress=one("", "steps"), action=one("report", "restart", "end")),
+    prepare=at_most_one({}),
+    services=at_most_one({}),
+    checks=record(burn_in=one(0, 1)),
+    notify=one(None, {}, {"on": ["end"]}),
+    ray=record(metrics=one(False, True)),
+    restart=record(exit_codes=at_most_one(85)),
+    requeue=record(max=one(0, 1), exit_code=one(0, 1)),
+    on_node_loss=one("fail", "continue", "restart"),
+    trainer=record(
+        launch=one("exec", "ray-job"), command=at_most_one("a"), runtime_env=one(None, "$HOME/env.yaml")
+    ),
+    container=record(
+        setup=one("", "true"),
+        build=one(None, {"file": "Containerfile"}),
+        stage=one("node", "shared"),
+        runtimes=one(*RUNTIMES),
+    ),
+    temp_dir=one("/tmp", "$SCRATCH"),
+    env_file=one("", "env"),
+    node_env=one("", "true"),
+    setup=one("", "true"),
+    sweep=one({}, {"lr": ["1"]}),
 )
 
 

@@ -26,7 +26,6 @@ from tests.unit.examples import ROOT
 
 from .cases import MARKED, every_case, runtime_flags
 from .dstack.test_task import render_case
-from .test_script import SITES
 
 pytestmark = pytest.mark.usefixtures("frozen_agent")
 
@@ -133,13 +132,6 @@ def test_commands_that_only_a_start_on_fewer_nodes_has() -> None:
     ):
         edited = seal(text.replace(place, f'{place}, "{name}": "x"'))
         assert field in get_verdict(edited).text.partition("commands of this job: ")[2]
-
-
-@pytest.mark.parametrize("template", SITES, ids=lambda file: file.name)
-def test_examples_of_sites(template: Path) -> None:
-    verdict = get_verdict(script(template=str(template)))
-    assert verdict.code == 0
-    assert str(template) in verdict.text
 
 
 def test_what_only_the_author_vouches_for_is_named(tmp_path: Path) -> None:
