@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -17,14 +18,17 @@ ROOT = Path(slurmray.__file__).parent.parent
 HEAVY = {"jinja2", "yaml", "pydantic", "ray", "submitit"}
 
 
-def run(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *args: str, stdin: str = "", stdout: int | IO[bytes] = subprocess.PIPE, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Run the command in a new process."""
     return subprocess.run(
         [sys.executable, "-m", "slurmray", *args],
         check=False,
         input=stdin,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **env},
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=60,
     )

@@ -706,31 +706,17 @@ def test_a_wrong_argument_is_one_line(args: str, line: str, capsys: pytest.Captu
 def test_a_closed_pipe_is_no_internal_error(args: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-m", "slurmray", *args],
-        env={"PYTHONPATH": str(ROOT)},
-        stdout=write,
-        stderr=subprocess.PIPE,
-        check=False,
-        timeout=60,
-    )
+    done = run(*args, stdout=write)
     os.close(write)
-    assert done.stderr == b""
+    assert done.stderr == ""
     assert done.returncode not in (0, ExitCode.INTERNAL)
 
 
 @pytest.mark.parametrize("args", [["render", "-o", "-"], ["schema"], ["explain"], ["--help"]])
 def test_a_full_standard_output_is_one_line(args: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "slurmray", *args],
-            env={"PYTHONPATH": str(ROOT)},
-            stdout=full,
-            stderr=subprocess.PIPE,
-            check=False,
-            timeout=60,
-        )
-    assert done.stderr == b"standard output: No space left on device\n"
+        done = run(*args, stdout=full)
+    assert done.stderr == "standard output: No space left on device\n"
     assert done.returncode == ExitCode.USAGE
 
 

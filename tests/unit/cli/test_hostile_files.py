@@ -173,7 +173,7 @@ def test_the_user_s_own_files_are_read_to_a_limit(make: Any, place: str, tmp_pat
     make(file)
     (tmp_path / "state/slurmray").mkdir(parents=True)
     (tmp_path / "state/slurmray/runs.jsonl").symlink_to(file if place == "history" else tmp_path / "none")
-    env = {
+    env: Any = {
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "SLURMRAY_CONFIG": str(file) if place == "config" else "",
     }

@@ -364,9 +364,7 @@ def test_settings_of_a_script() -> None:
 def test_options_of_mounts_that_change_nothing_are_left_out() -> None:
     """Podman would take Z for a mode of bind propagation, and refuse it."""
     given = ["/a", "/a:/b:rw,Z", "/a:/c:z,ro,rslave"]
-    mounts = make_settings(plan_of(JobSpec.model_validate({"container": {"mounts": given}})), "")[
-        "container"
-    ]["mounts"]
+    mounts = settings(container={"mounts": given})["container"]["mounts"]
     assert [mount["options"] for mount in mounts] == [[], [], ["ro", "rslave"]]
 
 
@@ -374,5 +372,4 @@ def test_options_of_mounts_that_change_nothing_are_left_out() -> None:
     ("size", "expected"), [("3K", 3 * 1024), ("5M", 5 * 1024**2), ("32G", 32 * 1024**3), ("1T", 1024**4)]
 )
 def test_memory_of_the_head_node_is_in_bytes(size: str, expected: int) -> None:
-    spec = JobSpec.model_validate({"ray": {"head": {"memory": size}}})
-    assert make_settings(plan_of(spec), "")["ray"]["head"]["memory"] == expected
+    assert settings(ray={"head": {"memory": size}})["ray"]["head"]["memory"] == expected
