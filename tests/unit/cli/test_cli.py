@@ -107,6 +107,8 @@ MISTAKES = {
     "submit --help); slurmray submit takes one job spec",
     "submit job.yaml slurm.nodes=4": "slurmray submit: Got unexpected extra argument (slurm.nodes=4) (see "
     "slurmray submit --help); a field is set with --set PATH=VALUE",
+    "render --nodez 2": "slurmray render: No such option '--nodez'. (Did you mean one of: '--nodefile', "
+    "'--nodelist', '--nodes'?) (see slurmray render --help)",
     "render -n 4": "slurmray render: -n: slurmray starts one task on each node; leave it out",
     "logs --tail 4": "slurmray logs: --tail: use -n",
     "submit --host a": "slurmray submit: --host: use --profile, with the host in that profile",
@@ -226,12 +228,6 @@ def test_a_file_is_checked_where_it_is_opened(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(os, "access", lambda *_: False)
     for _ in range(2):
         assert cli.main(["render", "job.yaml", "-o", "x.sh"]) == 0
-
-
-def test_errors_of_click(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = main(["render", "--nodez", "2"], capsys)
-    assert code == ExitCode.USAGE
-    assert "--nodes" in err
 
 
 def test_the_first_command_of_a_new_user() -> None:

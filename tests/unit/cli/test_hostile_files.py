@@ -121,10 +121,6 @@ def test_events_of_later_versions_stay() -> None:
     assert parse_events(json.dumps({"event": "new", "time": 2, "x": "x" * (4 << 20)})) == []
 
 
-def make_fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def link(target: str) -> Any:
     return lambda path: path.symlink_to(target)
 
@@ -134,8 +130,8 @@ def large(path: Path) -> None:
         file.truncate(files.MAX_LOG + 1)
 
 
-KINDS = {
-    "fifo": (make_fifo, "is no regular file"),
+KINDS: dict[str, tuple[Any, str]] = {
+    "fifo": (os.mkfifo, "is no regular file"),
     "zero": (link("/dev/zero"), "is a symbolic link"),
     "link": (link("/etc/passwd"), "is a symbolic link"),
     "folder": (Path.mkdir, "Is a directory"),
@@ -166,7 +162,7 @@ def test_what_is_no_file_is_one_line(kind: str, events: Path, capfd: pytest.Capt
 
 
 @pytest.mark.attack("a FIFO or an endless file in place of a file of the user", inputs=1)
-@pytest.mark.parametrize("make", [make_fifo, link("/dev/zero")], ids=["fifo", "zero"])
+@pytest.mark.parametrize("make", [os.mkfifo, link("/dev/zero")], ids=["fifo", "zero"])
 @pytest.mark.parametrize("place", ["config", "template", "history", "job spec", "preset", "output"])
 def test_the_user_s_own_files_are_read_to_a_limit(make: Any, place: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
