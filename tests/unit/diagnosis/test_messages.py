@@ -353,6 +353,7 @@ def read_lines(text: str) -> list[tuple[str, str]]:
         if line.startswith("    "):
             rows.append((cause, line.removeprefix("    ")))
         elif not line.startswith("#"):
+            assert line == line.lstrip(), f"neither a cause nor a line: {line}"
             cause = line
     return rows
 
