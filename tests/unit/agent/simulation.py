@@ -142,13 +142,24 @@ class Cluster:
             pass
         return self.controller.may_end(self.now)
 
-    def check(self) -> None:
-        """Start all nodes; they pass their checks."""
+    def start(self) -> Cluster:
+        """Start the agents of all nodes."""
         self.receive_from_all("started", step="0")
-        for number, node in enumerate(self.nodes, 1):
-            self.receive(node, "checked", addresses=[f"10.0.0.{number}"], proxy=False, folder=FOLDER)
+        return self
 
-    def train(self) -> None:
+    def pass_checks(self, *nodes: str, **fields: Any) -> None:
+        """Nodes pass their checks."""
+        for node in nodes:
+            address = f"10.0.0.{self.nodes.index(node) + 1}"
+            checks = {"addresses": [address], "proxy": False, "folder": FOLDER, **fields}
+            self.receive(node, "checked", **checks)
+
+    def check(self) -> Cluster:
+        """Start all nodes; they pass their checks."""
+        self.start().pass_checks(*self.nodes)
+        return self
+
+    def train(self) -> Cluster:
         """Start all nodes, Ray and the trainer."""
         self.check()
         head = self.nodes[0]
@@ -157,9 +168,17 @@ class Cluster:
         self.receive(head, "ready")
         self.receive(head, "trainer", command="python3 train.py")
         self.controller.tick(self.now)
+        return self
 
-    def end(self) -> Outcome:
-        """End the step and the job; return the outcome."""
+    def exit(self, code: int, *healthy: str) -> None:
+        """The trainer exits; these nodes answer that they are healthy."""
+        self.receive(self.nodes[0], "exit", code=code)
+        for node in healthy:
+            self.receive(node, "healthy")
+
+    def end(self, within: float = 0) -> Outcome:
+        """End the step and the job; return the outcome. within: seconds until the job is over."""
+        assert not within or self.wait(within), self.log.lines
         self.controller.begin_end()
         with redirect_stderr(io.StringIO()):
             self.receive_from_all("gone")
@@ -168,6 +187,10 @@ class Cluster:
 
     def outcome(self, srun_code: int) -> Outcome:
         return outcome_of(self.controller.state, cast(Any, self.settings), srun_code)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the fields of the events of that name."""
+        return [fields for event, fields in self.log.events if event == name]
 
     def types(self) -> list[str]:
         """Return the types of the sent messages."""

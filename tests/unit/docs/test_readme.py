@@ -184,8 +184,7 @@ def test_how_to_attach(page: str, job: str) -> None:
 
 
 def last_line_of_a_trainer(code: int) -> str:
-    cluster = Cluster()
-    cluster.train()
+    cluster = Cluster().train()
     cluster.receive("node1", "exit", code=code)
     cluster.controller.tick(cluster.now)
     cluster.receive_from_all("healthy")

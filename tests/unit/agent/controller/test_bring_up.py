@@ -98,8 +98,7 @@ def test_many_nodes_make_few_events() -> None:
 
 
 def test_nothing_is_left_unrecorded_when_the_cluster_is_ready() -> None:
-    cluster = Cluster(1024)
-    cluster.check()
+    cluster = Cluster(1024).check()
     cluster.controller.tick(cluster.now)
     recorded(cluster)
     cluster.receive("node1", "joined", nodes=["node1", "node2"], gpus=8)
@@ -122,8 +121,7 @@ def test_nothing_is_left_unrecorded_when_the_job_ends() -> None:
 
 def test_the_connection_test_begins_while_workers_still_report() -> None:
     """Their addresses are collected, but a worker that comes late does not delay the test of the others."""
-    cluster = Cluster(9)
-    cluster.receive_from_all("started", step="0")
+    cluster = Cluster(9).start()
     for node in cluster.nodes:
         checked(cluster, node)
     for number, node in enumerate(cluster.nodes[1:8]):  # one every 0.2 s; node9 has not reported

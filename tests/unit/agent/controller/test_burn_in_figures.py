@@ -24,8 +24,7 @@ GOOD: dict[str, Any] = {
 def burn_in(changes: dict[str, dict[str, Any]], nodes: int = 4, **settings: Any) -> Cluster:
     """A job whose nodes have good figures, with some changes. A node without figures is not measured."""
     checks = {"paths": [], "same_commit": "", "bf16": False, "burn_in": 10}
-    cluster = Cluster(nodes, checks=checks, preflight=settings.pop("preflight", "fail"), **settings)
-    cluster.receive_from_all("started", step="0")
+    cluster = Cluster(nodes, checks=checks, preflight=settings.pop("preflight", "fail"), **settings).start()
     cluster.check()
     cluster.receive("node1", "ready", burn_in_port=23456)
     assert cluster.sent[-1] == {"type": "ready", "burn_in_port": 23456}
@@ -52,7 +51,7 @@ def test_nodes_that_are_alike() -> None:
     assert findings(cluster) == []
     assert not cluster.controller.state.failure
     assert "burn-in: all-reduce of all nodes: 41.0 GB/s" in cluster.log.lines
-    recorded = [fields for name, fields in cluster.log.events if name == "burn_in"]
+    recorded = cluster.events("burn_in")
     assert [fields["node"] for fields in recorded] == ["node2", "node3", "node4"]
     assert recorded[0]["products"] == [700, 690, 705]
 

@@ -66,8 +66,7 @@ WRONG: list[dict[str, Any]] = [
 
 @pytest.mark.attack("messages that a program in the container writes")
 def test_wrong_messages_change_nothing() -> None:
-    cluster = Cluster()
-    cluster.train()
+    cluster = Cluster().train()
     sent, events = list(cluster.sent), list(cluster.log.events)
     for message in tried(WRONG):
         line = json.dumps({"v": 1, "node": "node2", **message}).encode()
@@ -81,9 +80,8 @@ def test_wrong_messages_change_nothing() -> None:
     assert "node2: ignored a wrong message: exit: wrong value of code" in lines
     assert "node2: ignored a wrong message: unknown type" in lines
     assert len(lines) == len(set(lines)) < len(WRONG)
-    cluster.receive("node1", "exit", code=0)
-    assert cluster.wait(10)
-    assert cluster.end().code == 0
+    cluster.exit(0)
+    assert cluster.end(10).code == 0
 
 
 # A right message of each type.

@@ -47,11 +47,9 @@ def test_a_finding(excluded: list[str]) -> None:
 @pytest.mark.parametrize("at_limit", [False, True])
 @pytest.mark.parametrize(("code", "follows"), [(75, True), (1, False), (0, False)])
 def test_a_request_of_the_trainer(code: int, follows: bool, at_limit: bool) -> None:
-    cluster = Cluster(requeue={"max": 0, "exit_code": 75})
-    cluster.train()
+    cluster = Cluster(requeue={"max": 0, "exit_code": 75}).train()
     cluster.controller.requests.is_time_up = at_limit
-    cluster.receive("node1", "exit", code=code)
-    cluster.receive_from_all("healthy")
+    cluster.exit(code, *cluster.nodes)
     assert cluster.wait(1)
     assert bool(reason(cluster, [])) == follows
     assert is_requested(cluster.controller) == follows
@@ -62,7 +60,7 @@ def test_no_request_after_scancel() -> None:
     cluster.job["chances"] = 2
     cluster.train()
     cluster.controller.requests.is_stopping = True
-    cluster.receive("node1", "exit", code=75)
+    cluster.exit(75)
     cluster.wait(1)
     assert not reason(cluster, [])
 
@@ -209,6 +207,6 @@ def test_the_head_s_container_gets_sigterm() -> None:
     cluster.job["chances"] = 1
     cluster.train()
     cluster.receive("node1", "signalled")
-    cluster.receive("node1", "exit", code=143)
+    cluster.exit(143)
     assert cluster.wait(20)
     assert reason(cluster, []) == "node1: container got SIGTERM, but not from Slurm"

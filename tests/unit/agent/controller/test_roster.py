@@ -91,8 +91,7 @@ def test_the_nodes_after_a_loss(
     settings = {str(number): {"ray.nodes": number} for number in fewer}
     cluster, roster = training(spares, on_node_loss=on_node_loss, fewer_nodes=settings)
     cluster.lost = {f"node{number}" for number in lost}
-    assert cluster.wait(60)
-    outcome = cluster.end()
+    outcome = cluster.end(60)
     assert roster.restart(cluster.controller, outcome, 0) == bool(nodes)
     assert numbers(roster.nodes) == (nodes or "123")
     assert numbers(roster.spares) == left
@@ -145,10 +144,8 @@ def test_a_finding_before_the_first_start_on_fewer_nodes() -> None:
 
 def again(roster: Roster, code: int, now: float, **settings: Any) -> bool:
     """Whether the trainer starts again after its exit code, on the same nodes. now: seconds."""
-    cluster = Cluster(nodes=3, **settings)
-    cluster.train()
-    cluster.receive("node1", "exit", code=code)
-    cluster.receive_from_all("healthy")
+    cluster = Cluster(nodes=3, **settings).train()
+    cluster.exit(code, *cluster.nodes)
     assert cluster.wait(10)
     is_again = restarts(cluster, roster, now)
     assert numbers(roster.nodes) == "123"
@@ -172,7 +169,7 @@ def test_nodes_that_were_lost_long_before_the_trainer_asks_for_a_restart() -> No
     kill(cluster, "node2")
     cluster.lost = {"node3"}
     assert not cluster.wait(60)
-    cluster.receive("node1", "exit", code=85)
+    cluster.exit(85)
     cluster.receive("node4", "healthy")
     assert next_nodes(cluster, roster, 10) == "142", "on node2 only a process had ended"
     assert (roster.bad, roster.failed) == (["node2", "node3"], [])
@@ -226,11 +223,11 @@ def test_the_trainer_may_end_before_it_starts_again() -> None:
     kill(cluster, "node3")
     assert not cluster.wait(4)
     assert cluster.sent[-1] == {"type": "stop_before_restart", "seconds": 5}
-    failures = [fields for name, fields in cluster.log.events if name == "failure"]
+    failures = cluster.events("failure")
     assert failures == [{"nodes": ["node3"], "text": "node3: the raylet was killed", "seconds": 5}]
     cluster.receive("node4", "gone")  # a spare node ends as asked
     assert not cluster.wait(1)
-    cluster.receive("node1", "exit", code=143)
+    cluster.exit(143)
     assert next_nodes(cluster, roster, 1) == "124"
 
 
@@ -292,8 +289,7 @@ def test_the_only_worker_without_a_connection() -> None:
     cluster, roster = with_spares(1, nodes=2)
     cluster.check()
     report(cluster, "node1", {**NO_WAY, "found": "cannot reach node2"}, worker="node2")
-    assert cluster.wait(20)
-    outcome = cluster.end()
+    outcome = cluster.end(20)
     assert outcome.text == "failed (65 preflight): node2: connection: node1 cannot reach node2; open ports"
     assert roster.restart(cluster.controller, outcome, 0)
     assert numbers(roster.nodes) == "13"
@@ -326,8 +322,7 @@ def test_the_head_node_has_other_versions() -> None:
     for node in ("node2", "node3"):
         report(cluster, node, row, worker=node)
         cluster.receive(node, "unfit")
-    assert cluster.wait(20)
-    outcome = cluster.end()
+    outcome = cluster.end(20)
     assert outcome.text == "failed (65 preflight): node1: versions of node[2-3]: Ray 2.60.0; one image"
     assert roster.restart(cluster.controller, outcome, 0)
     assert numbers(roster.nodes) == "234"
@@ -336,18 +331,17 @@ def test_the_head_node_has_other_versions() -> None:
 def test_a_spare_node_that_fails_ends_nothing() -> None:
     cluster, _ = with_spares()
     cluster.receive_from_all("started", step="0")
-    for node in cluster.nodes[:3]:
-        cluster.receive(node, "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
+    cluster.pass_checks(*cluster.nodes[:3])
     assert cluster.types() == [], "the spare node is still being checked"
     report(cluster, "node4")
     assert not cluster.wait(2)
     assert cluster.types() == ["start_ray"]
-    assert [fields["node"] for name, fields in cluster.log.events if name == "set_aside"] == ["node4"]
+    assert [event["node"] for event in cluster.events("set_aside")] == ["node4"]
     assert not cluster.controller.state.failure
 
 
 def replacements(cluster: Cluster) -> list[str]:
-    events = [fields for name, fields in cluster.log.events if name == "replacement"]
+    events = cluster.events("replacement")
     return ["{node} for {lost}".format(**fields) for fields in events]
 
 
@@ -423,8 +417,7 @@ def test_a_replacement_that_cannot_be_prepared_is_replaced(kind: str) -> None:
 @pytest.mark.parametrize(("spares", "nodes"), [(1, "134"), (0, "")])
 def test_a_node_without_one_of_its_gpus_is_not_used_again(spares: int, nodes: str) -> None:
     cluster, roster = training(spares, on_node_loss="restart")
-    cluster.receive("node1", "exit", code=1)
-    cluster.receive_from_all("healthy")
+    cluster.exit(1, *cluster.nodes)
     cluster.receive("node2", "gpus", lost=LOST_GPU)
     assert next_nodes(cluster, roster) == nodes
     assert roster.failed == ["node2"]
@@ -503,7 +496,7 @@ def test_a_container_gets_sigterm(node: str) -> None:
     cluster.receive(node, "signalled")
     if node == "node2":
         cluster.receive("node2", "gone")
-    cluster.receive("node1", "exit", code=143)
+    cluster.exit(143)
     assert cluster.wait(20)
     assert restarts(cluster, roster)
     assert describe(cluster, roster).startswith(f"restart 1 of 3: {node}: container ")
@@ -516,8 +509,7 @@ def test_a_node_whose_container_ended_is_there_when_the_trainer_asks_for_a_resta
     kill(cluster, "node2", "the container process was killed")
     cluster.receive("node2", "gone")
     assert not cluster.wait(5)
-    cluster.receive("node1", "exit", code=85)
-    cluster.receive_from_all("healthy")
+    cluster.exit(85, *cluster.nodes)
     assert next_nodes(cluster, roster, 1) == "132"
 
 
@@ -538,16 +530,14 @@ def test_the_batch_host_is_cut_off_after_it_was_set_aside() -> None:
     cluster.job["batch_host"] = "node1"
     cluster.train()
     cluster.lost, cluster.answering = set(cluster.nodes), set()
-    assert cluster.wait(60)
-    assert cluster.end().text.startswith("failed (71 node lost): node1: no heartbeat from any other node")
+    assert cluster.end(60).text.startswith("failed (71 node lost): node1: no heartbeat from any other node")
 
 
 def test_a_node_that_fails_after_the_trainer_s_success() -> None:
     cluster, roster = training(on_node_loss="restart")
-    cluster.receive("node1", "exit", code=0)
+    cluster.exit(0)
     cluster.receive("node3", "failed", kind="ray", message="ray start exited with 1")
-    assert cluster.wait(1)
-    assert cluster.end().text == "done: trainer exited with 0"
+    assert cluster.end(1).text == "done: trainer exited with 0"
     assert not restarts(cluster, roster)
 
 
@@ -559,8 +549,7 @@ LOST_GPU = "lost GPU-3f1a: nvidia-smi: no longer lists it"
 
 def lose(roster: Roster, node: str, kind: str, text: str, now: float) -> bool:
     """Whether there is another start after the failure of a node while the trainer ran."""
-    cluster = Cluster(nodes=3, on_node_loss="restart", restart=LIMITS)
-    cluster.train()
+    cluster = Cluster(nodes=3, on_node_loss="restart", restart=LIMITS).train()
     cluster.controller._fail(Failure([node], kind, text))
     assert cluster.wait(20)
     return restarts(cluster, roster, now)
@@ -604,8 +593,7 @@ def test_a_stall_of_nodes_with_other_names() -> None:
     watch = {"interval": 30, "stall": 600, "action": "restart", "progress": ""}
     roster = None
     for nodes, follows in (("alpha", True), ("node2, node3", False)):
-        cluster = Cluster(nodes=3, head="alpha", restart=LIMITS, watch=watch)
-        cluster.train()
+        cluster = Cluster(nodes=3, head="alpha", restart=LIMITS, watch=watch).train()
         cluster.controller._fail(Failure([], "stalled", f"no output for 10 min; GPUs of {nodes}: idle"))
         assert cluster.wait(20)
         roster = roster or Roster(cluster.controller.settings, cluster.controller.job)
@@ -679,7 +667,7 @@ def test_srun_cannot_start_the_step_of_a_group() -> None:
     assert lose(roster, "node2", "ray", KILLED, 1000)
     cluster = Cluster(nodes=3, groups=groups, on_node_loss="restart", restart=LIMITS)
     cluster.receive("node1", "started", step="0")
-    cluster.receive("node1", "checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER)
+    cluster.pass_checks("node1")
     cluster.controller.losses.on_step_over(["node2", "node3"], cluster.now)
     assert cluster.wait(20)
     assert restarts(cluster, roster, 1010)
@@ -710,7 +698,7 @@ def test_a_second_loss_while_the_trainer_ends(seconds: int) -> None:
     assert failures(cluster) == [(["node2"], 30), (["node3"], 30 - seconds)]
     assert f"node3: {STOPPED}; the trainer has {30 - seconds} s to end" in cluster.log.lines
     assert not [line for line in cluster.log.lines if "its Ray, too" in line]
-    cluster.receive("node1", "exit", code=1)
+    cluster.exit(1)
     assert next_nodes(cluster, roster, 5) == "145"
     assert (roster.failed, roster.bad) == (["node2", "node3"], ["node2", "node3"])
 
@@ -722,8 +710,7 @@ def test_two_losses_at_once() -> None:
 
 
 def test_many_losses_with_one_reason_are_one_line() -> None:
-    cluster = Cluster(nodes=9, spares=0, on_node_loss="restart", restart={**LIMITS, "grace": 30})
-    cluster.train()
+    cluster = Cluster(nodes=9, spares=0, on_node_loss="restart", restart={**LIMITS, "grace": 30}).train()
     for node in cluster.nodes[1:]:
         kill(cluster, node, KILLED)
     kill(cluster, "node9", STOPPED)
@@ -768,8 +755,7 @@ def test_srun_loses_a_second_node_while_the_trainer_ends() -> None:
 
 def test_two_nodes_without_one_of_their_gpus() -> None:
     cluster, roster = training(2, on_node_loss="restart")
-    cluster.receive("node1", "exit", code=1)
-    cluster.receive_from_all("healthy")
+    cluster.exit(1, *cluster.nodes)
     for node in ("node2", "node3"):
         cluster.receive(node, "gpus", lost=LOST_GPU)
     assert cluster.wait(1)
@@ -779,8 +765,7 @@ def test_two_nodes_without_one_of_their_gpus() -> None:
 
 
 def test_a_second_loss_where_the_first_one_ends_the_job() -> None:
-    cluster = Cluster(nodes=3)
-    cluster.train()
+    cluster = Cluster(nodes=3).train()
     for node in ("node2", "node3"):
         kill(cluster, node, KILLED)
     assert cluster.wait(1)

@@ -23,9 +23,7 @@ IDLE = {"gpus": 8, "idle_gpus": 8, "waiting_gpus": 0, "power": 118, "cores": 0.3
 
 def train(action: str = "report", progress: str = "", **settings: Any) -> Cluster:
     watch = {"interval": 30, "stall": 30 * MINUTE, "action": action, "progress": progress}
-    cluster = Cluster(watch=watch, **settings)
-    cluster.train()
-    return cluster
+    return Cluster(watch=watch, **settings).train()
 
 
 def watch(
@@ -49,7 +47,7 @@ def watch(
 
 
 def stalls(cluster: Cluster) -> list[dict[str, Any]]:
-    return [fields for name, fields in cluster.log.events if name == "stall"]
+    return cluster.events("stall")
 
 
 def test_stalls_of_several_starts_have_their_own_folders() -> None:
@@ -209,8 +207,7 @@ def test_evidence_of_an_earlier_stall() -> None:
 
 
 def test_a_limit_in_seconds() -> None:
-    cluster = Cluster(watch={"interval": 30, "stall": 59, "action": "report", "progress": ""})
-    cluster.train()
+    cluster = Cluster(watch={"interval": 30, "stall": 59, "action": "report", "progress": ""}).train()
     assert watch(cluster, 3, lambda *_: IDLE)
     assert not cluster.wait(60)
     assert stalls(cluster)[0]["text"].startswith("no output for 59 s; ")
@@ -282,8 +279,7 @@ def test_a_progress_file() -> None:
 
 
 def test_no_stall_before_the_trainer_runs() -> None:
-    cluster = Cluster(watch={"interval": 30, "stall": 60, "action": "end", "progress": ""})
-    cluster.check()
+    cluster = Cluster(watch={"interval": 30, "stall": 60, "action": "end", "progress": ""}).check()
     assert not watch(cluster, 5, lambda *_: IDLE)
 
 
@@ -294,9 +290,8 @@ def test_actions(action: str, again: bool) -> None:
     assert watch(cluster, 40, lambda *_: IDLE)
     assert not cluster.wait(45)
     assert cluster.sent[-1] == {"type": "stop_before_restart", "seconds": 5}
-    cluster.receive("node1", "exit", code=143)
-    assert cluster.wait(1)
-    end = cluster.end()
+    cluster.exit(143)
+    end = cluster.end(1)
     assert (end.code, end.kind) == (74, "stalled")
     assert end.text.startswith("failed (74 stalled): no output for 30 min; GPUs of node1, node2, node3: idle")
     assert end.text.endswith("; the trainer exited with 143")

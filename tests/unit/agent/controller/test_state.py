@@ -43,13 +43,12 @@ MESSAGES: dict[str, dict[str, Any]] = {
 
 def at(progress: str) -> Cluster:
     """A job that has come so far."""
-    cluster = Cluster()
-    cluster.receive_from_all("started", step="0")
+    cluster = Cluster().start()
     steps: list[tuple[str, Any]] = [
         (protocol.STARTING_RAY, cluster.check),
         (protocol.READY, lambda: cluster.receive("node1", "ready")),
         (protocol.TRAINING, lambda: cluster.receive("node1", "trainer", command="python3 train.py")),
-        (protocol.TRAINED, lambda: cluster.receive("node1", "exit", code=1)),
+        (protocol.TRAINED, lambda: cluster.exit(1)),
     ]
     for name, step in steps:
         if protocol.JOB.index(name) <= protocol.JOB.index(progress):
@@ -120,7 +119,7 @@ def test_a_finding_while_the_step_is_being_ended() -> None:
     row = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
     cluster.receive("node2", "finding", kind="preflight", **row)
     cluster.controller.findings.show()
-    assert [fields["node"] for name, fields in cluster.log.events if name == "finding"] == ["node2"]
+    assert [event["node"] for event in cluster.events("finding")] == ["node2"]
 
 
 @pytest.mark.attack("messages that no state of the job allows")
@@ -170,7 +169,7 @@ def test_messages_that_the_state_of_a_node_does_not_allow() -> None:
     assert "node2: ignored the message started, from a node that is started" in cluster.log.lines
     cluster.train()
     cluster.receive("node1", "gone")
-    cluster.receive("node1", "exit", code=0)
+    cluster.exit(0)
     assert "node1: ignored the message exit, from a node that is gone" in cluster.log.lines
     assert cluster.controller.state.trainer_code is None
 
@@ -222,7 +221,7 @@ def test_a_spare_node_that_comes_back() -> None:
         cluster.receive(node, "started", step="0")
     cluster.lost = {"node3"}
     assert not cluster.wait(60)
-    assert [fields["node"] for name, fields in cluster.log.events if name == "set_aside"] == ["node3"]
+    assert [event["node"] for event in cluster.events("set_aside")] == ["node3"]
     cluster.lost = set()
     assert cluster.types() == []
     for node in ("node3", "node1", "node2"):
