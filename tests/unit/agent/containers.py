@@ -159,9 +159,9 @@ def main():
 }
 
 
-def group(nodes: int, gpus: int, name: str = "") -> dict[str, Any]:
+def group(nodes: int, gpus: int, name: str = "", spares: int = 0) -> dict[str, Any]:
     """Return a group of nodes, as in the settings."""
-    return {"name": name, "nodes": nodes, "spares": 0, "gpus_per_node": gpus, "cpus_per_node": 0}
+    return {"name": name, "nodes": nodes, "spares": spares, "gpus_per_node": gpus, "cpus_per_node": 0}
 
 
 SETTINGS: dict[str, Any] = {
@@ -258,14 +258,19 @@ JOB: dict[str, Any] = {
 }
 
 
-def settings(**changes: Any) -> dict[str, Any]:
-    """Return SETTINGS with changes; dicts are merged."""
-    result: dict[str, Any] = json.loads(json.dumps(SETTINGS))
+def merge(values: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Change settings; dicts are merged."""
     for key, value in changes.items():
-        if isinstance(result.get(key), dict) and key not in ("env", "preset_env"):
-            result[key].update(value)
+        if isinstance(values.get(key), dict) and key not in ("env", "preset_env"):
+            values[key].update(value)
         else:
-            result[key] = value
+            values[key] = value
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """Return SETTINGS with changes."""
+    result: dict[str, Any] = json.loads(json.dumps(SETTINGS))
+    merge(result, changes)
     return result
 
 

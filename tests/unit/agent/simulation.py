@@ -17,6 +17,7 @@ from . import containers
 from .wire_types import TO_CONTROLLER, TO_NODES, checked
 
 FOLDER = "/tmp/ray-9-0-abcdef"
+FINDING = {"kind": "preflight", "check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
 
 
 class RecordedLog(JobLog):
@@ -43,24 +44,28 @@ class Cluster:
     """Nodes that behave like healthy ones, unless a test changes that.
 
     now: seconds. lost: nodes that send nothing any more. answering: hosts, or slurmctld, that answer all the
-    same. sent: the controller's messages except heartbeats.
+    same. sent: the controller's messages except heartbeats. job: what differs in the job's record.
     """
 
-    def __init__(self, nodes: int = 3, head: str = "node1", spares: int = 0, **settings: Any) -> None:
+    def __init__(
+        self,
+        nodes: int = 3,
+        head: str = "node1",
+        spares: int = 0,
+        job: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
         self.nodes = [head, *(f"node{number}" for number in range(2, nodes + spares + 1))]
-        self.settings: Any = {
-            **containers.settings(
-                render_again="slurmray render",
-                stop={"lead": 60},
-                timeouts={"ready": 600},
-                watch={"interval": 30},
-                container={"runtimes": ["podman"], "image": "a/b:1"},
-                ray={"nodes": nodes},
-                groups=[{"name": "", "nodes": nodes, "spares": spares, "gpus_per_node": 8}],
-            ),
-            **settings,
-        }
-        self.settings["container"] = containers.settings(container=self.settings["container"])["container"]
+        self.settings: Any = containers.settings(
+            render_again="slurmray render",
+            stop={"lead": 60},
+            timeouts={"ready": 600},
+            watch={"interval": 30},
+            container={"runtimes": ["podman"], "image": "a/b:1"},
+            ray={"nodes": nodes},
+            groups=[containers.group(nodes, 8, spares=spares)],
+        )
+        containers.merge(self.settings, settings)
         self.job: Any = containers.job(
             id="9",
             name_for_commands="9",
@@ -70,6 +75,7 @@ class Cluster:
             batch_host=head,
             run_dir="/r",
         )
+        self.job |= job or {}
         self.log = RecordedLog()
         self.controller = Controller(
             cast(Any, self.settings), cast(Any, self.job), self.log, self, Requests()
@@ -124,6 +130,11 @@ class Cluster:
     def receive_from_all(self, type_: str, /, **fields: Any) -> None:
         for node in self.nodes:
             self.receive(node, type_, **fields)
+
+    def report(self, *nodes: str, **fields: str) -> None:
+        """Nodes send a finding. fields: what differs from FINDING."""
+        for node in nodes:
+            self.receive(node, "finding", **{**FINDING, **fields})
 
     def passes(self, seconds: float) -> Iterator[None]:
         """Advance the time, second by second, with heartbeats of all nodes, until the job is over."""

@@ -185,9 +185,7 @@ def test_how_to_attach(page: str, job: str) -> None:
 
 def last_line_of_a_trainer(code: int) -> str:
     cluster = Cluster().train()
-    cluster.receive("node1", "exit", code=code)
-    cluster.controller.tick(cluster.now)
-    cluster.receive_from_all("healthy")
+    cluster.exit(code, *cluster.nodes)
     return cluster.end().text
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from slurmray.agent.controller.protocol import USE
 
-from ..simulation import FOLDER, Cluster
+from ..simulation import Cluster
 
 
 def test_a_job_from_its_start_to_its_end() -> None:
@@ -24,8 +24,7 @@ def test_a_job_from_its_start_to_its_end() -> None:
 
 def test_ray_starts_when_all_nodes_are_checked() -> None:
     cluster = Cluster().start()
-    cluster.pass_checks("node1")
-    cluster.pass_checks("node2")
+    cluster.pass_checks("node1", "node2")
     assert cluster.types() == []
     cluster.pass_checks("node2")
     assert cluster.types() == []
@@ -56,8 +55,8 @@ def test_a_job_that_only_checks_and_is_cancelled() -> None:
 def test_all_addresses_are_sent_only_if_a_proxy_is_set() -> None:
     cluster = Cluster().start()
     for node, proxy in (("node1", False), ("node2", True), ("node3", False)):
-        cluster.receive(node, "checked", addresses=[f"a-{node}"], proxy=proxy, folder=FOLDER)
-    assert cluster.sent == [{"type": "start_ray", "peers": ["a-node1", "a-node2", "a-node3"]}]
+        cluster.pass_checks(node, proxy=proxy)
+    assert cluster.sent == [{"type": "start_ray", "peers": ["10.0.0.1", "10.0.0.2", "10.0.0.3"]}]
 
 
 @pytest.mark.parametrize(("code", "text"), [(7, "7"), (139, "139 (128 + signal SEGV)"), (200, "200")])
@@ -95,7 +94,7 @@ RESTART = {"max": 3, "window": 600, "exit_codes": [1], "grace": 5}
 def with_gpus(**settings: Any) -> Cluster:
     """A job with a GPU on each node, whose trainer has failed."""
     cluster = Cluster(**settings).start()
-    cluster.receive_from_all("checked", addresses=["10.0.0.1"], proxy=False, folder=FOLDER, gpus=1)
+    cluster.pass_checks(*cluster.nodes, gpus=1)
     for kind, fields in (("ready", {}), ("trainer", {"command": "x"}), ("exit", {"code": 1})):
         cluster.receive("node1", kind, **fields)
     assert not cluster.controller.may_end(cluster.now)
@@ -121,8 +120,8 @@ def test_a_trainer_that_fails_because_of_a_lost_gpu(on_node_loss: str) -> None:
 def test_a_trainer_that_asks_for_another_start_because_of_a_lost_gpu(wish: dict[str, Any]) -> None:
     cluster = with_gpus(**wish)
     cluster.receive_from_all("gpus", lost="lost GPU-3f: nvidia-smi: no longer lists it")
-    assert cluster.wait(1)
-    assert (cluster.end().code, cluster.end().source) == (1, "trainer")
+    end = cluster.end(1)
+    assert (end.code, end.source) == (1, "trainer")
     assert all(node.has_finding for node in cluster.controller.nodes.values())
 
 
@@ -137,8 +136,8 @@ def test_a_trainer_that_asks_for_another_start_because_of_a_lost_node(
     cluster.wait(2)
     cluster.exit(1, "node1", "node2")
     cluster.receive("node3", "failed", kind="ray", message="ray start exited with 1")
-    assert cluster.wait(60)
-    assert (cluster.end().code, cluster.end().source) == (1, "trainer")
+    end = cluster.end(60)
+    assert (end.code, end.source) == (1, "trainer")
     assert [line for line in cluster.log.lines if line.startswith("node3: ")], "what was found is logged"
 
 
@@ -159,8 +158,8 @@ def test_a_gpu_of_a_node_that_takes_no_part_any_more() -> None:
     cluster.controller.state.leave_out("node3")
     for node, lost in (("node1", ""), ("node2", ""), ("node3", "lost GPU-3f: it is gone")):
         cluster.receive(node, "gpus", lost=lost)
-    assert cluster.wait(20)
-    assert (cluster.end().code, cluster.end().source) == (1, "trainer")
+    end = cluster.end(20)
+    assert (end.code, end.source) == (1, "trainer")
 
 
 def test_heartbeats_of_a_node_that_is_gone() -> None:
@@ -209,14 +208,13 @@ def test_what_the_nodes_use() -> None:
     cluster.receive("node4", "heartbeat", doing="", use={"gpu": 0, "lowest": 0, "idlest": 0})
     assert not cluster.wait(60)
     assert cluster.usage == {}, "there are no samples of nodes that train"
+    first = {"gpu": 90, "lowest": 80, "idlest": 0, "idle_gpus": 0}
     for _ in range(3):
-        cluster.receive(
-            "node1", "heartbeat", doing="", use={"gpu": 90, "lowest": 80, "idlest": 0, "idle_gpus": 0}
-        )
+        cluster.receive("node1", "heartbeat", doing="", use=first)
         cluster.receive("node2", "heartbeat", doing="", use={"gpu": 50, "lowest": 0, "idlest": 1})
         cluster.receive("node3", "heartbeat", doing="", use={"cores": 1.5})
         assert not cluster.wait(30)
-    assert cluster.usage["node1"] == {"gpu": 90, "lowest": 80, "idlest": 0, "idle_gpus": 0, "age": 5}
+    assert cluster.usage["node1"] == {**first, "age": 5}
     assert cluster.usage["node2"] == {"gpu": 50, "lowest": 0, "idlest": 1, "age": 5, "idle": 65}
     cluster.receive("node2", "heartbeat", doing="", use={"gpu": 50, "lowest": 3, "idlest": 1})
     cluster.lost.add("node3")
@@ -227,14 +225,27 @@ def test_what_the_nodes_use() -> None:
     assert {"age", "idle"}.isdisjoint(USE), "these would be overwritten"
 
 
-@pytest.mark.parametrize("node", ["node2", "node3"])
-def test_a_lost_node(node: str) -> None:
-    cluster = Cluster().train()
-    cluster.lost.add(node)
-    assert cluster.wait(38)
-    assert 25 < cluster.now <= 37
-    end = cluster.end()
+@pytest.mark.parametrize(
+    ("nodes", "lost", "answering", "node"),
+    [
+        (3, "2", {"slurmctld"}, "node2"),
+        (3, "3", {"slurmctld"}, "node3"),
+        (2, "2", {"slurmctld"}, "node2"),
+        (2, "2", {"node2"}, "node2"),  # its agent hangs, but its host answers: nobody asks slurmctld
+        (2, "2", set(), "node1"),
+        (3, "23", set(), "node1"),
+        (6, "23456", set(), "node1"),
+    ],
+)
+def test_a_lost_node(nodes: int, lost: str, answering: set[str], node: str) -> None:
+    """A head node that reaches nobody, not even slurmctld, is lost itself."""
+    cluster = Cluster(nodes).train()
+    cluster.lost, cluster.answering = {f"node{number}" for number in lost}, answering
+    end = cluster.end(70)
     assert (end.code, end.kind, end.node) == (71, "node_lost", node)
+    assert 25 < cluster.now <= (70 if "node2" in answering else 37 if answering else 45)
+    text = "no heartbeat from any other node, and slurmctld does not answer"
+    assert f"{node}: {text if node == 'node1' else 'no heartbeat for '}" in end.text
     assert cluster.controller.have_all_nodes_ended()
 
 
@@ -243,23 +254,6 @@ def test_a_node_is_lost_after_the_timeout_of_the_settings() -> None:
     cluster.lost.add("node2")
     assert not cluster.wait(99)
     assert cluster.wait(10)
-
-
-def test_workers_whose_agents_hang_are_lost_and_not_the_head_node() -> None:
-    """Their hosts answer, so nobody asks slurmctld."""
-    cluster = Cluster(nodes=2).train()
-    cluster.lost = cluster.answering = {"node2"}
-    assert cluster.end(70).node == "node2"
-
-
-@pytest.mark.parametrize("nodes", [2, 3, 6])
-def test_a_head_node_that_reaches_nobody_is_lost(nodes: int) -> None:
-    cluster = Cluster(nodes).train()
-    cluster.lost |= set(cluster.nodes[1:])
-    cluster.answering.clear()
-    end = cluster.end(45)
-    assert (end.kind, end.node) == ("node_lost", "node1")
-    assert "node1: no heartbeat from any other node, and slurmctld does not answer" in end.text
 
 
 @pytest.mark.parametrize(
@@ -360,12 +354,6 @@ def test_a_signal_is_passed_on_once() -> None:
     assert cluster.types().count("signal") == 2
 
 
-def test_of_two_nodes_the_worker_without_heartbeat_is_lost() -> None:
-    cluster = Cluster(nodes=2).train()
-    cluster.lost.add("node2")
-    assert cluster.end(40).node == "node2"
-
-
 def test_on_node_loss_continue_needs_the_head_node() -> None:
     cluster = Cluster(on_node_loss="continue").train()
     assert cluster.heartbeat_files
@@ -374,7 +362,7 @@ def test_on_node_loss_continue_needs_the_head_node() -> None:
     cluster.lost.clear()  # a lost node stays lost
     assert not cluster.wait(10)
     assert "node2" not in cluster.controller.losses.monitor.nodes()
-    assert [name for name, _ in cluster.log.events].count("node_loss") == 1
+    assert len(cluster.events("node_loss")) == 1
     cluster.receive("node1", "failed", kind="ray", message="raylet exited")
     assert cluster.end(1).code == 71
 
@@ -386,33 +374,24 @@ def test_a_node_that_is_lost_before_the_trainer_runs_ends_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"),
+    ("kind", "code", "name"),
     [
-        ("config", 64),
-        ("preflight", 65),
-        ("image", 66),
-        ("ray", 67),
-        ("prepare", 69),
-        ("service", 70),
-        ("internal", 79),
+        ("config", 64, "config"),
+        ("preflight", 65, "preflight"),
+        ("image", 66, "image"),
+        ("ray", 67, "bring up"),
+        ("prepare", 69, "prepare"),
+        ("service", 70, "service"),
+        ("internal", 79, "internal"),
     ],
 )
-def test_a_node_that_fails(kind: str, code: int) -> None:
+def test_a_node_that_fails(kind: str, code: int, name: str) -> None:
     cluster = Cluster().check()
     cluster.receive("node2", "failed", kind=kind, message="cause. Fix it")
     # Other nodes may have the same to say about checks and images.
     assert cluster.wait(1) == (kind not in ("preflight", "image"))
     end = cluster.end(10)
-    name = {
-        64: "config",
-        65: "preflight",
-        66: "image",
-        67: "bring up",
-        69: "prepare",
-        70: "service",
-        79: "internal",
-    }
-    assert (end.code, end.text) == (code, f"failed ({code} {name[code]}): node2: cause. Fix it")
+    assert (end.code, end.text) == (code, f"failed ({code} {name}): node2: cause. Fix it")
 
 
 def test_the_log_of_a_service_that_fails_is_shown() -> None:
@@ -422,24 +401,49 @@ def test_the_log_of_a_service_that_fails_is_shown() -> None:
     assert cluster.end().node == "node2"
 
 
-def test_ray_that_dies_under_the_trainer_is_a_lost_node() -> None:
+DIED = {"kind": "ray", "message": "ray start exited with 1"}
+LOST = "failed (71 node lost): "
+# Messages while the trainer runs, which end the job, its exit code and last line.
+ENDINGS: dict[str, tuple[list[tuple[str, str, dict[str, Any]]], int, str]] = {
+    "Ray of a worker": ([("node2", "failed", DIED)], 71, f"{LOST}node2: ray start exited with 1"),
+    "a task": ([("node2", "tether_lost", {})], 71, f"{LOST}node2: the node's task was killed"),
+    "a container": (
+        [("node2", "gone", {})],
+        71,
+        f"{LOST}node2: container exited unexpectedly (not stopped by Slurm)",
+    ),
+    "a signal to the head node": (
+        [("node1", "signalled", {}), ("node1", "exit", {"code": 143})],
+        71,
+        f"{LOST}node1: container got SIGTERM, but not from Slurm; the trainer exited with 143",
+    ),
+    "a signal to the head node, success": (
+        [("node1", "signalled", {}), ("node1", "exit", {"code": 0})],
+        0,
+        "done: trainer exited with 0",
+    ),
+    "clean-up of the head node": (
+        [("node1", "gone", {})],
+        71,
+        f"{LOST}node1: the step ended unexpectedly; srun exited with 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("messages", "code", "text"), ENDINGS.values(), ids=ENDINGS)
+def test_an_end(messages: list[tuple[str, str, dict[str, Any]]], code: int, text: str) -> None:
     cluster = Cluster().train()
-    cluster.receive("node2", "failed", kind="ray", message="ray start exited with 1")
-    assert cluster.end(1).code == 71
+    for node, kind, fields in messages:
+        cluster.receive(node, kind, **fields)
+    end = cluster.end(1)
+    assert (end.code, end.source, end.text) == (code, "slurmray" if code else "trainer", text)
 
 
 def test_findings_of_all_nodes_come_before_the_end() -> None:
     cluster = Cluster(nodes=4).start()
-    row = {
-        "kind": "preflight",
-        "check": "mount",
-        "found": "/data: no such directory",
-        "wanted": "it",
-        "fix": "mkdir /data",
-    }
-    cluster.receive("node2", "finding", **row)
+    cluster.report("node2", check="mount", found="/data: no such directory", fix="mkdir /data")
     assert not cluster.wait(5)
-    cluster.receive("node4", "finding", **row)
+    cluster.report("node4", check="mount", found="/data: no such directory", fix="mkdir /data")
     end = cluster.end(11)
     cluster.controller.findings.show()
     assert (end.code, end.node) == (65, "node2")
@@ -450,9 +454,7 @@ def test_findings_of_all_nodes_come_before_the_end() -> None:
 def test_no_wait_when_all_nodes_have_sent_their_findings() -> None:
     cluster = Cluster(nodes=2)
     for node in cluster.nodes:
-        cluster.receive(
-            node, "finding", kind="config", check="GPUs", found="4", wanted="8", fix="--gpus-per-node 4"
-        )
+        cluster.report(node, kind="config", found="4", fix="--gpus-per-node 4")
         assert not cluster.wait(1)
         cluster.receive(node, "unfit")
     assert cluster.end(1).text.endswith("GPUs: 4; slurmray render --gpus-per-node 4")
@@ -460,8 +462,7 @@ def test_no_wait_when_all_nodes_have_sent_their_findings() -> None:
 
 def test_no_wait_for_nodes_that_have_passed_their_checks() -> None:
     cluster = Cluster(nodes=3).start()
-    row = {"kind": "preflight", "check": "mount", "found": "none", "wanted": "it", "fix": "mkdir"}
-    cluster.receive("node1", "finding", **row)
+    cluster.report("node1")
     cluster.pass_checks("node1", "node2")
     cluster.receive("node1", "unfit")
     assert not cluster.wait(1)
@@ -490,19 +491,17 @@ def test_errors_in_threads_of_nodes() -> None:
 
 def test_equal_findings_are_one_row() -> None:
     cluster = Cluster(nodes=3)
-    row = {"kind": "warn", "check": "/dev/shm", "found": "64 MB", "wanted": "1024 MB", "fix": "more"}
-    for node in ("node3", "node1", "node3"):
-        cluster.receive(node, "finding", **row)
+    cluster.report("node3", "node1", "node3", kind="warn", found="64 MB")
     cluster.check()
     assert [line.split()[0] for line in cluster.log.lines if "64 MB" in line] == ["node[1,3]"]
 
 
 def test_findings_that_differ_in_the_name_of_the_node_are_one_row() -> None:
     cluster = Cluster(nodes=64)
-    row = {"kind": "warn", "check": "GPUs", "found": "7 seen by nvidia-smi", "wanted": "8"}
+    row = {"kind": "warn", "found": "7 seen by nvidia-smi"}
     for node in cluster.nodes:
-        cluster.receive(node, "finding", **row, fix=f"look at nvidia-smi on {node}; drain it")
-    cluster.receive("node1", "finding", **row, fix="look at nvidia-smi on node12")
+        cluster.report(node, **row, fix=f"look at nvidia-smi on {node}; drain it")
+    cluster.report("node1", **row, fix="look at nvidia-smi on node12")
     cluster.check()
     assert [" ".join(line.split()) for line in cluster.log.lines if "7 seen" in line] == [
         "node[1-64] GPUs 7 seen by nvidia-smi | 8 | look at nvidia-smi on node[1-64]; drain it",
@@ -527,20 +526,13 @@ def test_findings_that_differ_in_the_name_of_the_node_are_one_row() -> None:
 )
 def test_findings_that_differ_by_chance_are_one_row(first: str, other: str, rows: int) -> None:
     cluster = Cluster(nodes=2)
-    row = {"kind": "warn", "check": "a", "wanted": "b", "fix": "c"}
-    cluster.receive("node1", "finding", **row, found=first)
-    cluster.receive("node2", "finding", **row, found=other)
+    for node, found in (("node1", first), ("node2", other)):
+        cluster.report(node, kind="warn", found=found)
     cluster.check()
-    shown = [line for line in cluster.log.lines if " | b | c" in line]
+    shown = [line for line in cluster.log.lines if " | 8 | none" in line]
     assert len(shown) == rows
     assert first in shown[0]
     assert shown[0].split()[0] == ("node[1-2]" if rows == 1 else "node1")
-
-
-def test_the_head_node_has_cleaned_up() -> None:
-    cluster = Cluster().train()
-    cluster.receive("node1", "gone")
-    assert cluster.wait(1)
 
 
 @pytest.mark.parametrize("cause", ["is_stopping", "is_time_up", "is_ending", ""])
@@ -575,20 +567,15 @@ def test_each_node_has_time_to_answer_check_health() -> None:
 def test_controller_waits_for_findings_about_the_image() -> None:
     cluster = Cluster(nodes=2)
     cluster.pass_checks(*cluster.nodes)
-    row = {"kind": "image", "check": "python3", "found": "no Ray", "wanted": "Ray", "fix": "install it"}
-    cluster.receive("node1", "finding", **row)
-    cluster.receive("node1", "unfit")
-    assert not cluster.wait(5)
-    cluster.receive("node2", "finding", **row)
-    cluster.receive("node2", "unfit")
-    assert cluster.wait(1)
+    for node, is_over in (("node1", False), ("node2", True)):
+        cluster.report(node, kind="image")
+        cluster.receive(node, "unfit")
+        assert cluster.wait(1 if is_over else 5) == is_over
 
 
 def test_a_warning_ends_nothing() -> None:
     cluster = Cluster()
-    cluster.receive(
-        "node2", "finding", kind="warn", check="/dev/shm", found="64 MB", wanted="1024 MB", fix="more"
-    )
+    cluster.report("node2", kind="warn", found="64 MB")
     cluster.train()
     assert not cluster.wait(30)
     assert any("64 MB" in line for line in cluster.log.lines)
@@ -613,8 +600,7 @@ def test_scancel_while_the_task_of_the_head_node_is_not_an_agent_yet() -> None:
     cluster.controller.requests.is_stopping = True
     assert not cluster.wait(1)
     cluster.receive("node2", "gone")
-    assert cluster.wait(1)
-    assert (cluster.end().code, cluster.now) == (143, 2)
+    assert (cluster.end(1).code, cluster.now) == (143, 2)
 
 
 def test_scancel_without_grace_period() -> None:
@@ -690,8 +676,7 @@ def test_a_preemption_with_grace_time_signals_only_the_tasks() -> None:
 def test_the_log_of_commands_that_fail_is_shown(check: str, shown: list[str]) -> None:
     """A finding of another check is all there is to know."""
     cluster = Cluster().check()
-    row = {"check": check, "found": "exited with 1: no", "wanted": "exit code 0", "fix": "correct it"}
-    cluster.receive("node2", "finding", kind="preflight", **row)
+    cluster.report("node2", check=check)
     assert cluster.controller.logs_to_show() == shown
 
 
@@ -708,9 +693,7 @@ def test_the_log_of_the_node_that_fails_is_shown(kind: str, shown: list[str]) ->
 def test_a_cluster_that_is_not_ready_in_time() -> None:
     cluster = Cluster(timeouts={"ready": 30, "heartbeat": 25}).check()
     cluster.receive("node1", "not_ready", missing="node3", why="has not joined")
-    cluster.receive(
-        "node1", "failed", kind="probe", message="cluster not ready: 2 of 3 nodes joined, missing node3"
-    )
+    cluster.receive("node1", "failed", kind="probe", message="2 of 3 nodes joined, missing node3")
     assert cluster.wait(1)
     assert cluster.controller.logs_to_show() == ["node3"]
     assert cluster.end().code == 68
@@ -772,27 +755,6 @@ def test_controller_waits_for_a_long_pull() -> None:
     assert not cluster.controller.may_end(cluster.now)
 
 
-def test_a_container_that_ends_unexpectedly() -> None:
-    cluster = Cluster().train()
-    cluster.receive("node2", "gone")
-    assert cluster.wait(1)
-    assert "container exited unexpectedly (not stopped by Slurm)" in cluster.end().text
-
-
-def test_a_container_that_is_stopped_by_somebody_else() -> None:
-    cluster = Cluster().train()
-    cluster.receive("node1", "signalled")
-    cluster.exit(143)
-    end = cluster.end(1)
-    assert (end.code, end.source) == (71, "slurmray")
-
-
-def test_a_task_that_is_killed() -> None:
-    cluster = Cluster().train()
-    cluster.receive("node2", "tether_lost")
-    assert cluster.end(1).text == "failed (71 node lost): node2: the node's task was killed"
-
-
 def test_srun_that_is_killed() -> None:
     cluster = Cluster().train()
     cluster.controller.losses.on_step_over(cluster.nodes, cluster.now)
@@ -831,8 +793,7 @@ def test_the_nodes_of_a_group_have_cleaned_up() -> None:
 
 
 def test_a_stage_is_done_when_all_nodes_are() -> None:
-    item: dict[str, Any] = {"needs_ray": False}
-    cluster = Cluster(prepare=[item]).check()
+    cluster = Cluster(prepare=[{"needs_ray": False}]).check()
     cluster.receive("node1", "stage_done", stage="prepare")
     cluster.receive("node2", "stage_done", stage="prepare")
     assert "stage_done" not in cluster.types()

@@ -116,8 +116,7 @@ def test_a_finding_while_the_step_is_being_ended() -> None:
     cluster = Cluster()
     cluster.receive("node2", "started", step="0")
     cluster.controller.begin_end()
-    row = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
-    cluster.receive("node2", "finding", kind="preflight", **row)
+    cluster.report("node2")
     cluster.controller.findings.show()
     assert [event["node"] for event in cluster.events("finding")] == ["node2"]
 
