@@ -13,10 +13,9 @@ from slurmray.agent import command_runner, job_errors
 from slurmray.agent.command_runner import Result
 from slurmray.agent.node.agent_interface import NodeApi
 
-from .containers import SETTINGS, group
+from .containers import group, job, merge, settings
 
 CONTAINER: dict[str, Any] = {
-    **SETTINGS["container"],
     "runtimes": ["podman"],
     "image": "rayproject/ray:2.60.0",
     "image_with_registry": "docker.io/rayproject/ray:2.60.0",
@@ -28,37 +27,20 @@ class FakeNode(NodeApi):
     """A node with its programs in `bin` of a folder, and its files below that folder."""
 
     def __init__(
-        self, folder: Path, container: dict[str, Any] | None = None, gpus: int = 0, **settings: Any
+        self, folder: Path, container: dict[str, Any] | None = None, gpus: int = 0, **changes: Any
     ) -> None:
         self.root = folder
         self.name = "node1"
         self.is_head = True
         for name in ("bin", "submit", "temp", "run/logs", "tmp"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        values: Any = {
-            "slurm_counts_gpus": True,
-            "temp_dir": str(folder / "temp"),
-            "preflight": "fail",
-            "container": {**CONTAINER, **(container or {})},
-            "checks": {"paths": [], "same_commit": "", "bf16": False, "burn_in": 0},
-            "services": [],
-            "ray": {"nodes": 1},
-            "env_file": "",
-            "node_env": "",
-            "trainer": {"runtime_env": None},
-            **settings,
-        }
+        values: Any = settings(
+            temp_dir=str(folder / "temp"), container={**CONTAINER, **(container or {})}, ray={"nodes": 1}
+        )
+        merge(values, changes)
         self.settings = values
-        job: Any = {
-            "id": "9",
-            "attempt": 0,
-            "nodes": ["node1"],
-            "spares": [],
-            "run_dir": str(folder / "run"),
-            "mark": "abcdef0123",
-            "commit": "",
-        }
-        self.job = job
+        record: Any = job(id="9", nodes=["node1"], run_dir=str(folder / "run"), mark="abcdef0123")
+        self.job = record
         of_node: Any = group(1, gpus)
         self.group, self.cpus, self.memory = of_node, 1, 0
         self.env = {
