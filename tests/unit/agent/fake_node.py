@@ -7,6 +7,7 @@ import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from slurmray.agent import command_runner, job_errors
@@ -53,20 +54,29 @@ class FakeNode(NodeApi):
         self.container_name = "slurmray-9-0-node1"
         self.log_path = str(folder / "run/logs/node1.log")
         self.doing = ""
+        mail: Any = SimpleNamespace(is_stopped=False)
+        self.mail, self.gpus, self.render_nodes = mail, [], []
         self.findings: list[tuple[str, ...]] = []
         self.phases: list[str] = []
         self.commands: list[list[str]] = []
         self.waited: list[float] = []
         self.is_stopped = False
 
-    def program(self, name: str, text: str) -> None:
+    def program(self, name: str, text: str) -> FakeNode:
         """Write a stand-in for a program, in sh."""
         path = self.root / "bin" / name
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return self
 
-    def make_folder(self) -> None:
+    def make_folder(self) -> FakeNode:
         Path(self.inside).mkdir(parents=True)
+        return self
+
+    def calls(self) -> list[str]:
+        """The lines of the file `calls`, which stand-ins for programs may write."""
+        path = self.root / "calls"
+        return path.read_text().splitlines() if path.exists() else []
 
     def phase(self, phase: str, text: str) -> None:
         self.phases.append(f"{phase} {text}")

@@ -34,6 +34,7 @@ from tests.unit.agent.containers import (
     service,
     settings,
 )
+from tests.unit.agent.waiting import wait_for_text, wait_until
 from tests.unit.texts import TEXTS, TOKENS
 
 
@@ -95,8 +96,7 @@ def test_the_head_node_offers_less_than_the_others(tmp_path: Path) -> None:
         joined = [m["text"] for m in received if m["type"] == "phase" and m["phase"] == "probe"]
         assert joined[-1] == "2/2 nodes, 2/2 GPUs"
         starts = [re.findall(r"--(?:num-\w+|memory)=\d+", node.log.read_text()) for node in made.nodes]
-        wait_for_output(made, "\n")
-        assert json.loads(made.output()) == ["1", "2"]
+        assert json.loads(wait_for_output(made)) == ["1", "2"]
     assert starts[0] == ["--memory=5368709120", "--num-cpus=1", "--num-gpus=0"]
     assert starts[1][-2:] == ["--num-cpus=4", "--num-gpus=2"]
 
@@ -132,8 +132,7 @@ def test_any_text_reaches_the_trainer(
             made.exit_code(settings(env=env, trainer=trainer(sys.executable, "-c", SHOW_ALL, *arguments)))
             == 0
         )
-        wait_for_output(made, "\n")
-        argv, environ = json.loads(made.output())
+        argv, environ = json.loads(wait_for_output(made))
     assert argv == arguments
     assert {name: environ[name] for name in env} == env
 
@@ -142,8 +141,7 @@ def test_nodes_are_exempt_from_the_proxy(tmp_path: Path) -> None:
     spec = settings(env={"http_proxy": "http://proxy"}, trainer=trainer(sys.executable, "-c", SHOW_ALL))
     with cluster(tmp_path) as made:
         assert made.exit_code(spec, peers=["10.0.0.1", "fd00::1", "10.0.0.2"]) == 0
-        wait_for_output(made, "\n")
-        env = json.loads(made.output())[1]
+        env = json.loads(wait_for_output(made))[1]
     assert {"gpu-1", "127.0.0.1", "10.0.0.1", "10.0.0.2", "fd00::1"} <= set(env["no_proxy"].split(","))
     assert env["NO_PROXY"] == env["no_proxy"]
 
@@ -285,10 +283,8 @@ def test_processes_of_the_trainer_end_with_the_tether(tmp_path: Path) -> None:
     """Also daemons, and processes that ignore SIGTERM."""
     leave = "(setsid sleep 600 & setsid bash -c 'trap : TERM; sleep 601; sleep 602' &) & sleep 603"
     with cluster(tmp_path) as made:
-        made.start(settings(trainer=shell(leave)))
-        made.run_until("trainer")
-        while not any("602" in command_line for command_line in left_over(tmp_path)):
-            time.sleep(0.05)
+        made.train(settings(trainer=shell(leave)))
+        wait_until(lambda: "602" in " ".join(left_over(tmp_path)))
         made.head.close()
         assert left_over(tmp_path) == []
         assert not list(made.head.folder.iterdir())
@@ -296,10 +292,8 @@ def test_processes_of_the_trainer_end_with_the_tether(tmp_path: Path) -> None:
 
 def test_guard_kills_processes_of_a_killed_container_process(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
-        made.start(settings(trainer=shell("setsid sleep 600 & sleep 601")), role="guard")
-        made.run_until("trainer")
-        while not any("601" in command_line for command_line in left_over(tmp_path)):
-            time.sleep(0.05)
+        made.train(settings(trainer=shell("setsid sleep 600 & sleep 601")), role="guard")
+        wait_until(lambda: "601" in " ".join(left_over(tmp_path)))
         path = f"/proc/{made.head.process.pid}/task/{made.head.process.pid}/children"
         os.kill(int(Path(path).read_text().split()[0]), signal.SIGKILL)
         assert made.head.process.wait(30) == 128 + signal.SIGKILL
@@ -309,11 +303,8 @@ def test_guard_kills_processes_of_a_killed_container_process(tmp_path: Path) -> 
 SAVE = "trap 'echo saved; exit 5' {0}; trap 'echo no' {1}; echo up; while :; do sleep 0.05; done"
 
 
-def wait_for_output(made: Cluster, text: str) -> None:
-    deadline = time.monotonic() + 30
-    while not (made.folder / "out").exists() or text not in made.output():
-        assert time.monotonic() < deadline, made.output()
-        time.sleep(0.02)
+def wait_for_output(made: Cluster, text: str = "\n") -> str:
+    return wait_for_text(made.folder / "out", text)
 
 
 @pytest.mark.parametrize(
@@ -327,20 +318,15 @@ def wait_for_output(made: Cluster, text: str) -> None:
 def test_the_grace_period_of_the_trainer(tmp_path: Path, kind: str, mine: str, other: str) -> None:
     stop = {"signal": "USR2", "cancel_signal": "USR1"}
     with cluster(tmp_path) as made:
-        made.start(settings(stop=stop, trainer=shell(SAVE.format(mine, other))))
-        made.run_until("trainer")
-        wait_for_output(made, "up")
+        made.train(settings(stop=stop, trainer=shell(SAVE.format(mine, other))), text="up")
         made.send(kind, seconds=30)
         assert made.run_until("exit")["code"] == 5
-        wait_for_output(made, "saved\n")
-        assert made.output() == "up\nsaved\n"
+        assert wait_for_output(made, "saved\n") == "up\nsaved\n"
 
 
 def test_a_trainer_that_ignores_its_signal_is_killed(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
-        made.start(settings(trainer=shell("trap '' TERM; echo up; while :; do sleep 0.05; done")))
-        made.run_until("trainer")
-        wait_for_output(made, "up")
+        made.train(settings(trainer=shell("trap '' TERM; echo up; while :; do sleep 0.05; done")), text="up")
         made.send("stop", seconds=3600)
         made.send("stop", seconds=0.5)  # a second message can only shorten the time
         assert made.run_until("exit")["code"] == 128 + signal.SIGKILL
@@ -349,9 +335,7 @@ def test_a_trainer_that_ignores_its_signal_is_killed(tmp_path: Path) -> None:
 def test_a_stop_without_grace_period(tmp_path: Path) -> None:
     """Once the trainer is killed, all nodes end."""
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        made.start(settings(trainer=shell("trap '' TERM; echo up; while :; do sleep 0.05; done")))
-        made.run_until("trainer")
-        wait_for_output(made, "up")
+        made.train(settings(trainer=shell("trap '' TERM; echo up; while :; do sleep 0.05; done")), text="up")
         made.send("stop", seconds=3600)
         made.send("stop", seconds=0)
         assert made.nodes[1].process.wait(30) == 0
@@ -362,9 +346,7 @@ def test_a_stop_without_grace_period(tmp_path: Path) -> None:
 
 def test_a_signal_to_the_container_stops_the_trainer(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
-        made.start(settings(trainer=shell(SAVE.format("TERM", "USR1"))))
-        made.run_until("trainer")
-        wait_for_output(made, "up")
+        made.train(settings(trainer=shell(SAVE.format("TERM", "USR1"))), text="up")
         made.head.process.terminate()
         assert made.run_until("exit")["code"] == 5
         assert made.head.kinds()[-2:] == ["signalled", "exit"]
@@ -476,13 +458,18 @@ def test_a_node_that_does_not_join(tmp_path: Path) -> None:
         assert [(message["missing"], message["why"]) for message in missing] == [("gpu-2", "has not joined")]
 
 
+def replace_gpu_2(made: Cluster) -> str:
+    """Let the spare node join Ray in its place; return Ray's address."""
+    (gcs,) = [message["address"] for message in made.head.received if message["type"] == "join"]
+    made.send("replace", node="gpu-3", lost="gpu-2", address=gcs)
+    return str(gcs)
+
+
 def test_a_spare_node_joins_ray_in_place_of_another(tmp_path: Path) -> None:
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
-        made.start(settings(trainer=trainer("sleep", "60")), job(spares=["gpu-3"]))
-        gcs = made.run_until("join")["address"]
-        made.run_until("trainer")
+        made.train(settings(trainer=trainer("sleep", "60")), job(spares=["gpu-3"]))
         assert not find_pids_of("gpu-3", tmp_path)
-        made.send("replace", node="gpu-3", lost="gpu-2", address=gcs)
+        replace_gpu_2(made)
         made.events()
         assert find_pids_of("gpu-3", tmp_path)
         made.nodes[2].send("check_health")
@@ -512,11 +499,9 @@ def test_a_spare_node_has_its_stages_when_it_joins(tmp_path: Path, start: str) -
         ray={"start": start, "worker_args": ["--node-manager-port=0"]},
     )
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
-        made.start(spec, job(spares=["gpu-3"]))
-        gcs = made.run_until("join")["address"]
-        made.run_until("trainer")
+        made.train(spec, job(spares=["gpu-3"]))
         events.write_text("")
-        made.send("replace", node="gpu-3", lost="gpu-2", address=gcs)
+        replace_gpu_2(made)
         made.nodes[2].until("stage_done", stage="services-with-ray")
         lines = events.read_text().splitlines()
         own = [line for line in lines if line.split()[0] in ("data", "model", "head", "reward", "judge")]
@@ -534,15 +519,10 @@ def test_a_spare_node_whose_services_have_nothing_to_wait_for(tmp_path: Path) ->
         trainer=trainer("sleep", "60"),
     )
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
-        made.start(spec, job(spares=["gpu-3"]))
-        gcs = made.run_until("join")["address"]
-        made.run_until("trainer")
-        made.send("replace", node="gpu-3", lost="gpu-2", address=gcs)
+        made.train(spec, job(spares=["gpu-3"]))
+        gcs = replace_gpu_2(made)
         made.events()
-        deadline = time.monotonic() + 120
-        while f"RAY_ADDRESS={gcs}\n" not in (tmp_path / "job-gpu-3/attach").read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_for_text(tmp_path / "job-gpu-3/attach", f"RAY_ADDRESS={gcs}\n")
 
 
 def find_pids_of(node: str, folder: Path) -> list[int]:
@@ -557,8 +537,7 @@ def test_check_health_is_answered_only_while_ray_runs(tmp_path: Path) -> None:
             node.until("healthy")
         raylet = next(pid for pid in find_pids("raylet") if in_folder(pid, "gpu-2", tmp_path))
         os.kill(raylet, signal.SIGKILL)
-        while in_folder(raylet, "gpu-2", tmp_path):  # an ended process has no environment
-            time.sleep(0.01)
+        wait_until(lambda: not in_folder(raylet, "gpu-2", tmp_path))  # an ended process has no environment
         made.send("check_health")
         made.head.until("healthy")
         answers = []
@@ -791,26 +770,43 @@ def test_the_last_lines_of_a_setup_in_the_container(tmp_path: Path) -> None:
     assert (done.returncode, Path(files[1]).read_text()) == (3, "ERROR: no such package\n")
 
 
-@pytest.mark.parametrize("level", ["fail", "none"])
-def test_a_setup_in_the_container_that_fails(tmp_path: Path, level: str) -> None:
-    commands = "echo one\nfalse | true\necho ERROR: no such package >&2\n(exit 3)\necho not reached"
+ONE = "echo one\nfalse | true\necho ERROR: no such package >&2\n(exit 3)\necho not reached"
+NO_PACKAGE = ("exited with 3: ERROR: no such package", "correct it; the node's log has its output")
+
+
+@pytest.mark.parametrize(
+    ("commands", "more", "row"),
+    [
+        (ONE, {}, NO_PACKAGE),
+        (ONE, {"preflight": "none"}, NO_PACKAGE),
+        (
+            "export A=b; exec true",
+            {},
+            ("exited with 0 before its end", "it must not exec, nor exit with a trap of its own"),
+        ),
+        (
+            "trap '' TERM; sleep 1000",
+            {"timeout": 1},
+            ("no end after 1 s", "raise container.setup_timeout"),
+        ),
+    ],
+    ids=["fails", "fails without preflight", "leaves its shell", "has no end"],
+)
+def test_a_setup_in_the_container_that(
+    tmp_path: Path, commands: str, more: dict[str, Any], row: tuple[str, str]
+) -> None:
     with cluster(tmp_path) as made:
-        made.start(setup_in_container(commands, preflight=level))
+        made.start(setup_in_container(commands, **more))
+        if "timeout" in more:
+            assert made.run_until("heartbeat")["doing"] == "container.setup"
         finding = made.run_until("finding")
         made.run_until("unfit")
         assert "not reached" not in made.head.log.read_text()
-    assert finding["kind"] == "preflight"
-    assert (finding["check"], finding["wanted"]) == ("container.setup", "exit code 0")
-    assert finding["found"] == "exited with 3: ERROR: no such package"
-
-
-def test_a_setup_in_the_container_that_leaves_its_shell(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.start(setup_in_container("export A=b; exec true"))
-        finding = made.run_until("finding")
-        made.run_until("unfit")
-    assert finding["found"] == "exited with 0 before its end"
-    assert finding["fix"] == "it must not exec, nor exit with a trap of its own"
+        assert made.head.close() == 0
+    kind, check, wanted = (finding[name] for name in ("kind", "check", "wanted"))
+    assert (kind, check, wanted) == ("preflight", "container.setup", "exit code 0")
+    assert (finding["found"], finding["fix"]) == row
+    assert left_over(tmp_path) == []
 
 
 def test_a_setup_in_the_container_with_a_trap_of_its_own(tmp_path: Path) -> None:
@@ -821,32 +817,16 @@ def test_a_setup_in_the_container_with_a_trap_of_its_own(tmp_path: Path) -> None
         wait_for_output(made, "is mine\n")
 
 
-def test_a_setup_in_the_container_without_end(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.start(setup_in_container("trap '' TERM; sleep 1000", timeout=1))
-        assert made.run_until("heartbeat")["doing"] == "container.setup"
-        finding = made.run_until("finding")
-        assert (finding["found"], finding["fix"]) == ("no end after 1 s", "raise container.setup_timeout")
-        made.run_until("unfit")
-        assert made.head.close() == 0
-    assert left_over(tmp_path) == []
-
-
-@pytest.mark.parametrize("kind", ["stop", "stop_at_limit", "stop_before_restart"])
+@pytest.mark.parametrize("kind", ["stop", "stop_at_limit", "stop_before_restart", "tether"])
 def test_the_job_ends_during_the_setup_in_the_container(tmp_path: Path, kind: str) -> None:
     with cluster(tmp_path) as made:
         made.start(setup_in_container("sleep 1000"))
         made.run_until("phase", text="container.setup runs")
-        made.send(kind, seconds=1)
-        assert made.head.process.wait(20) == 0
-    assert left_over(tmp_path) == []
-
-
-def test_the_tether_ends_during_the_setup_in_the_container(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.start(setup_in_container("sleep 1000"))
-        made.run_until("phase", text="container.setup runs")
-        assert made.head.close() == 0
+        if kind == "tether":
+            assert made.head.close() == 0
+        else:
+            made.send(kind, seconds=1)
+            assert made.head.process.wait(20) == 0
     assert left_over(tmp_path) == []
 
 
@@ -858,8 +838,7 @@ def test_variables_that_the_node_knows(tmp_path: Path) -> None:
     given = dict.fromkeys(names, "file")
     with cluster(tmp_path) as made:
         assert made.exit_code(spec, variables={"gpu-1": {"env_file": given, "node_env": {"C": "node"}}}) == 0
-        wait_for_output(made, "\n")
-        values = json.loads(made.output())
+        values = json.loads(wait_for_output(made))
     assert values[:3] == ["file", "spec", "node"]
     assert values[3].startswith("127.0.0.1:")
 
@@ -872,8 +851,7 @@ def test_gpu_masks_are_those_of_the_node_agent(tmp_path: Path, given: dict[str, 
         made.env.update(CUDA_VISIBLE_DEVICES="7", HIP_VISIBLE_DEVICES="7", ROCR_VISIBLE_DEVICES="0,1")
         spec = settings(trainer=trainer(sys.executable, "-c", run))
         assert made.exit_code(spec, variables={"gpu-1": {"gpu_masks": given}}) == 0
-        wait_for_output(made, "\n")
-        assert json.loads(made.output()) == given
+        assert json.loads(wait_for_output(made)) == given
 
 
 def test_programs_of_the_job_have_the_submitter_s_umask(tmp_path: Path) -> None:
@@ -921,18 +899,14 @@ def test_a_node_for_services_alone(tmp_path: Path) -> None:
         ray={"nodes": 1},
     )
     with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        made.start(spec)
-        made.run_until("trainer")
+        made.train(spec)
         assert "1/1 nodes, 2/2 GPUs" in [m["text"] for m in made.head.received if m["type"] == "phase"]
-        wait_for_output(made, "\n")
-        assert made.output() == "gpu-2\n"
+        assert wait_for_output(made) == "gpu-2\n"
         made.send("check_health")
         assert {made.run_until("healthy")["node"] for _ in made.nodes} == {"gpu-1", "gpu-2"}
         (tmp_path / "log.end").touch()
         made.run_until("phase", text="service judge exited with 0 on gpu-2: restart 1 of 1")
-        while log.read_text().count("\n") < 2:
-            time.sleep(0.05)
-        assert log.read_text() == "1 0,1 none\n" * 2
+        wait_until(lambda: log.read_text() == "1 0,1 none\n" * 2, log.read_text)
         assert "ray start" not in made.nodes[1].log.read_text()
         (tmp_path / "log.over").touch()
         assert made.run_until("exit")["code"] == 0
@@ -943,12 +917,8 @@ def test_heartbeats_while_the_loop_waits(tmp_path: Path) -> None:
     """Before the first message and with nothing to do."""
     folder = tmp_path / "job"
     node = Node(folder, "gpu-1", {"PATH": os.environ["PATH"]})
-    deadline = time.monotonic() + 30
-    seen: set[int] = set()
-    while len(seen) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-        if (folder / heartbeat.FILE).exists():
-            seen.add((folder / heartbeat.FILE).stat().st_mtime_ns)
+    wait_until((folder / heartbeat.FILE).exists)
+    first = (folder / heartbeat.FILE).stat().st_mtime_ns
+    wait_until(lambda: (folder / heartbeat.FILE).stat().st_mtime_ns > first)
     assert node.close() == 0
     assert list(folder.iterdir()) == []

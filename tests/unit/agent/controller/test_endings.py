@@ -257,14 +257,11 @@ def test_scancel_while_srun_starts_tasks() -> None:
 
 
 def test_the_last_line_where_the_run_directory_is_removed(tmp_path: Path) -> None:
-    job = Job(tmp_path, "waits", stop={"grace": 60})
-    srun = tmp_path / "bin/srun"
-    text = srun.read_text().replace("sys.argv[-1]", repr("stop"))
-    srun.write_text(text.replace('job["run_dir"] + "/../../temp', 'folder + "/temp'))
+    srun = {"sys.argv[-1]": repr("stop"), 'job["run_dir"] + "/../../temp': 'folder + "/temp'}
+    job = Job(tmp_path, "waits", srun=srun, stop={"grace": 60})
     job.wait_for("waits")
     job.wait_for_event("trainer")
     shutil.rmtree(tmp_path / "slurmray-runs/7-0")
     job.process.send_signal(signal.SIGTERM)
-    code, log = job.wait()
-    assert code == 5
+    log = job.ends(5).log()
     assert log.splitlines()[-1].endswith("] done: trainer exited with 5"), log

@@ -13,7 +13,7 @@ from slurmray.agent.controller import protocol
 from slurmray.agent.wire import codec
 from tests.attacks import tried
 from tests.unit.agent import wire_types
-from tests.unit.agent.simulation import Cluster
+from tests.unit.agent.simulation import FOLDER, Cluster
 
 WRONG: list[dict[str, Any]] = [
     {"type": "exit"},
@@ -92,7 +92,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "finding": {"kind": "warn", "check": "a", "found": "b", "wanted": "c", "fix": "d"},
     "leftover_jobs": {"jobs": ["7"]},
     "unfit": {},
-    "checked": {"addresses": ["10.0.0.1"], "proxy": False, "folder": "/tmp/x", "gpus": 8},
+    "checked": {"addresses": ["10.0.0.1"], "proxy": False, "folder": FOLDER, "gpus": 8},
     "versions": {"text": "{}"},
     "reachable_at": {"address": "10.0.0.1", "ports": [6379, 41812]},
     "join": {"address": "[fd00::1]:6379"},

@@ -23,9 +23,9 @@ def reason(cluster: Cluster, excluded: list[str]) -> str:
     return find_reason(cluster.controller, cluster.end(), excluded)
 
 
-def lose_node2(*nodes: int, **settings: Any) -> Cluster:
+def lose_node2(nodes: int = 2, **settings: Any) -> Cluster:
     """A job that has lost a node while it trained."""
-    cluster = Cluster(*nodes, **settings).train()
+    cluster = Cluster(nodes, **settings).train()
     cluster.lost.add("node2")
     cluster.wait(40)
     return cluster
@@ -33,7 +33,7 @@ def lose_node2(*nodes: int, **settings: Any) -> Cluster:
 
 @pytest.mark.parametrize(("chances", "follows"), [(0, False), (1, True)])
 def test_a_lost_node(chances: int, follows: bool) -> None:
-    cluster = lose_node2(requeue={"max": 2, "exit_code": 0}, job={"chances": chances})
+    cluster = lose_node2(3, requeue={"max": 2, "exit_code": 0}, job={"chances": chances})
     assert bool(reason(cluster, [])) == follows
 
 
@@ -123,7 +123,7 @@ def requeue(cluster: Cluster, allocated: int, bad: list[str], before: str = "(nu
     ],
 )
 def test_requests_to_slurm(groups: int, before: str, excluded: str, requests: list[list[str]]) -> None:
-    cluster = lose_node2(2, groups=[group(1, 0)] * groups, job={"chances": 1})
+    cluster = lose_node2(groups=[group(1, 0)] * groups, job={"chances": 1})
     requeue(cluster, 2, ["node2"], before)
     update = [["update", "JobId=9", "ExcNodeList=" + excluded]] if excluded else []
     asked = [argv[1:] for argv in requests if argv[0] == "scontrol" and argv[1] != "show"]
@@ -131,7 +131,7 @@ def test_requests_to_slurm(groups: int, before: str, excluded: str, requests: li
 
 
 def test_a_scancel_while_slurm_is_asked(requests: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = lose_node2(2, job={"chances": 1})
+    cluster = lose_node2(job={"chances": 1})
 
     def run_slurm(argv: list[str], _seconds: float) -> command_runner.Result:
         requests.append(argv)
@@ -145,7 +145,7 @@ def test_a_scancel_while_slurm_is_asked(requests: list[list[str]], monkeypatch: 
 
 def test_the_next_attempt_needs_all_nodes_again(requests: list[list[str]]) -> None:
     """Not only those of the last start."""
-    cluster = lose_node2(2, job={"chances": 1, "restart": 1})
+    cluster = lose_node2(job={"chances": 1, "restart": 1})
     requeue(cluster, 3, ["node4", "node2"])
     assert ["scontrol", "requeue", "Incomplete", "9"] in requests
     assert not any("update" in argv for argv in requests)

@@ -28,10 +28,11 @@ from slurmray.agent.job_errors import JobError
 from slurmray.agent.node import head_loss
 from tests.attacks import tried
 from tests.unit.agent.containers import job, settings
+from tests.unit.agent.users import BOB, acting_as, mounted, needs_root, umask_is
+from tests.unit.agent.waiting import wait_until
 
-BOB, ALICE = 65530, 65531  # users without names
+ALICE = BOB + 1
 PR_SET_DUMPABLE, CLONE_NEWUSER = 4, 0x10000000  # prctl(2), unshare(2)
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
 
 
 def restart(number: int, **fields: object) -> str:
@@ -51,11 +52,8 @@ def mode(path: Path) -> int:
 
 @pytest.mark.parametrize("umask", [0o002, 0o000, 0o077])
 def test_nobody_else_can_write_to_it(tmp_path: Path, umask: int) -> None:
-    old = os.umask(umask)
-    try:
+    with umask_is(umask):
         assert make(tmp_path) == []
-    finally:
-        os.umask(old)
     runs = tmp_path / "slurmray-runs"
     for path in (runs, runs / "7-0", runs / "7-0/logs", runs / "7-0/cancel-now"):
         assert not mode(path) & 0o022
@@ -93,11 +91,10 @@ def alice() -> Iterator[None]:
     groups = os.getgroups()
     os.setgroups([])
     os.setegid(ALICE)
-    os.seteuid(ALICE)
     try:
-        yield
+        with acting_as(ALICE):
+            yield
     finally:
-        os.seteuid(0)
         os.setegid(0)
         os.setgroups(groups)
 
@@ -216,10 +213,7 @@ def test_a_file_system_on_which_files_of_root_are_nobody_s(tmp_path: Path) -> No
     program = Path(__file__).parents[3] / "cluster/root_squash_fs.py"
     with subprocess.Popen([sys.executable, str(program), str(home)]) as server:
         try:
-            deadline = time.monotonic() + 20  # bounds a hang
-            while not home.is_mount():
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            wait_until(home.is_mount)
             make(home)
             assert make(home, 1) == [f"{home}/slurmray-runs/7-0"]
             assert {path.name for path in (home / "slurmray-runs").iterdir()} == {"7-0", "7-1"}
@@ -258,13 +252,9 @@ def test_a_folder_whose_mode_cannot_be_changed(tmp_path: Path) -> None:
 
 @needs_root
 def test_a_disk_that_is_full_after_the_first_folders(tmp_path: Path) -> None:
-    mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=3", "tmpfs", str(tmp_path)]
-    subprocess.run(mount, check=True)
-    try:
-        with pytest.raises(JobError, match=r"cannot write to .*7-0: No space left on device") as error:
-            make(tmp_path)
-    finally:
-        subprocess.run(["umount", "--lazy", tmp_path], check=True)
+    match = r"cannot write to .*7-0: No space left on device"
+    with mounted(tmp_path, "nr_inodes=3"), pytest.raises(JobError, match=match) as error:
+        make(tmp_path)
     assert error.value.kind == "preflight"
 
 
@@ -336,15 +326,12 @@ def test_a_folder_for_all_users(attempt: int, is_listed: bool) -> None:
         os.chown(theirs, BOB, BOB)
         runs.chmod(0o1777 if is_listed else 0o1733)
         Path(shared).chmod(0o755)
-        os.seteuid(BOB + 1)
-        try:
+        with acting_as(ALICE):
             if attempt == 0:
                 with pytest.raises(JobError, match=r"7-0 exists already, and belongs to 65530\. Set run_dir"):
                     make(Path(shared))
             else:
                 assert make(Path(shared)) == []
-        finally:
-            os.seteuid(0)
         assert (theirs.stat().st_uid, list(theirs.iterdir())) == (BOB, [])
 
 
@@ -424,7 +411,13 @@ def test_restarts_of_an_earlier_attempt(tmp_path: Path) -> None:
 
 
 @pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=1)
-@pytest.mark.parametrize("kind", ["number", "text", "link", "folder", "fifo", "size", "linked run"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("number", "text", "link", "folder", "fifo", "size", "linked run"),
+        pytest.param("of another user", marks=needs_root),
+    ],
+)
 def test_restarts_that_are_not_those_of_an_earlier_attempt(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,20 +438,13 @@ def test_restarts_that_are_not_those_of_an_earlier_attempt(
     elif kind == "size":
         monkeypatch.setattr(run_directory, "MAX_EVENTS", 1000)
         path.write_text("x" * 1000 + restart(2))
+    elif kind == "of another user":
+        path.write_text(restart(2))
+        os.chown(path, BOB, BOB)
     else:
         path.write_text(restart(2))
         run.rename(tmp_path / "run")
         run.symlink_to(tmp_path / "run")
-    assert run_directory.count_restarts(str(run), 3) == 0
-
-
-@needs_root
-@pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=1)
-def test_restarts_that_another_user_has_written(tmp_path: Path) -> None:
-    make(tmp_path)
-    run = tmp_path / "slurmray-runs/7-0"
-    (run / "events.jsonl").write_text(restart(2))
-    os.chown(run / "events.jsonl", BOB, BOB)
     assert run_directory.count_restarts(str(run), 3) == 0
 
 
