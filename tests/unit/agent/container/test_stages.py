@@ -392,38 +392,29 @@ def test_a_service_that_ends_before_it_is_ready(node: Make) -> None:
     assert (error.kind, error.message[:28]) == ("service", "service reward exited with 5")
 
 
-def test_the_gpus_of_services(node: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "lines", "of_ray"),
+    [
+        ("gpu-1", {"a: 5,6", "b: ", "c: 7"}, "0,1,2,3,4"),
+        ("gpu-2", {"a: 2,3", "b: ", "d: 4,5,6,7"}, "0,1"),
+    ],
+)
+def test_the_gpus_of_services(node: Make, tmp_path: Path, name: str, lines: set[str], of_ray: str) -> None:
+    """Of the head node, and of a worker."""
     log = tmp_path / "log"
     show = f'echo "$NAME: $CUDA_VISIBLE_DEVICES" >>{log}; sleep 60'
-    one = node(
-        gpus=8,
-        services=[
-            {"name": name, "run": show, "env": {"NAME": name}, "gpus": gpus, "where": where}
-            for name, gpus, where in (("a", 2, "all"), ("b", 0, "all"), ("c", 1, "head"), ("d", 4, "workers"))
-        ],
-    )
+    places = (("a", 2, "all"), ("b", 0, "all"), ("c", 1, "head"), ("d", 4, "workers"))
+    services = [
+        {"name": each, "run": show, "env": {"NAME": each}, "gpus": gpus, "where": where}
+        for each, gpus, where in places
+    ]
+    one = node(name, gpus=8, services=services)
     one.stages.begin()
     one.until(lambda: log.exists() and log.read_text().count("\n") == 3)
-    assert set(log.read_text().splitlines()) == {"a: 5,6", "b: ", "c: 7"}
-    assert variables.gpus_of_ray(one) == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}
-    assert variables.gpus_of_ray(node()) == {}
-
-
-def test_the_gpus_of_services_on_a_worker(node: Make, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    show = f'echo "$NAME: $CUDA_VISIBLE_DEVICES" >>{log}; sleep 60'
-    places = (("a", 2, "all"), ("b", 1, "head"), ("c", 4, "workers"))
-    services = [
-        {"name": name, "run": show, "env": {"NAME": name}, "gpus": gpus, "where": where}
-        for name, gpus, where in places
-    ]
-    worker = node("gpu-2", gpus=8, services=services)
-    worker.stages.begin()
-    worker.until(lambda: log.exists() and log.read_text().count("\n") == 2)
-    assert set(log.read_text().splitlines()) == {"a: 2,3", "c: 4,5,6,7"}
-    assert variables.gpus_of_ray(worker) == {"CUDA_VISIBLE_DEVICES": "0,1"}
-    only_head = node("gpu-2", gpus=8, services=services[1:2])
-    assert variables.gpus_of_ray(only_head) == {}
+    assert set(log.read_text().splitlines()) == lines
+    assert variables.gpus_of_ray(one) == {"CUDA_VISIBLE_DEVICES": of_ray}
+    assert variables.gpus_of_ray(node(name)) == {}
+    assert variables.gpus_of_ray(node("gpu-2", gpus=8, services=services[2:3])) == {}, "the head node's alone"
 
 
 def test_a_service_that_needs_ray(node: Make, tmp_path: Path) -> None:

@@ -259,6 +259,7 @@ def test_from_start_to_end(tmp_path: Path, code: int) -> None:
     assert events[0]["ray_nodes"] == 1
     assert (events[-1]["exit_code"], events[-1]["source"]) == (code, "trainer")
     assert (tmp_path / "slurmray-runs/7-0/prepared-data@node1").exists()
+    assert (tmp_path / "succeeded").exists() is (code == 0), "or nodes keep Ray's logs"
 
 
 @pytest.mark.parametrize(("squeue", "ended"), [("echo 5 R", ["6"]), ("exit 0", ["5", "6"]), ("exit 1", [])])
@@ -519,13 +520,6 @@ def test_restarts_that_the_trainer_requested_do_not_count(tmp_path: Path) -> Non
     assert (sent["chances"], sent["attempt"], sent["restarts_before"]) == (0, 3, 4)
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_nodes_hear_whether_the_trainer_succeeded(code: int, tmp_path: Path) -> None:
-    """Otherwise they keep Ray's logs."""
-    Job(tmp_path, str(code)).ends(code)
-    assert (tmp_path / "succeeded").exists() is (code == 0)
-
-
 def make_run(files: CallQueue | None = None, spec: dict[str, Any] | None = None, **job: Any) -> JobRun:
     text = render_script(make_plan(JobSpec.model_validate(spec or {"ray": {"metrics": True}})))
     job = make_job(**{"nodes": ["node1"], "batch_host": "node1", **job})
@@ -624,11 +618,20 @@ def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.Monkey
     assert seen[:1] == [1]
 
 
-def test_an_error_while_the_log_is_full(tmp_path: Path) -> None:
-    """The job has an exit code of slurmray, and is recorded."""
+@pytest.mark.parametrize(
+    ("plays", "variables", "code"),
+    [
+        ("0", {"SLURM_JOB_CPUS_PER_NODE": "many"}, 65),  # an error: the job is recorded all the same
+        ("5", {}, 5),
+    ],
+)
+def test_a_log_on_a_full_disk(tmp_path: Path, plays: str, variables: dict[str, str], code: int) -> None:
     (tmp_path / "log").symlink_to("/dev/full")
-    job = Job(tmp_path, "0", {"SLURM_JOB_CPUS_PER_NODE": "many"})
-    assert job.process.wait(HANG) == 65
+    job = Job(tmp_path, plays, variables)
+    try:
+        assert job.process.wait(HANG) == code
+    finally:
+        job.process.kill()
 
 
 def test_writes_after_one_that_fails(

@@ -394,13 +394,6 @@ def test_a_node_that_fails(kind: str, code: int, name: str) -> None:
     assert (end.code, end.text) == (code, f"failed ({code} {name}): node2: cause. Fix it")
 
 
-def test_the_log_of_a_service_that_fails_is_shown() -> None:
-    cluster = Cluster().check()
-    cluster.receive("node2", "failed", kind="service", message="cause", log="service-web@node2")
-    assert cluster.controller.logs_to_show() == ["service-web@node2"]
-    assert cluster.end().node == "node2"
-
-
 DIED = {"kind": "ray", "message": "ray start exited with 1"}
 LOST = "failed (71 node lost): "
 # Messages while the trainer runs, which end the job, its exit code and last line.
@@ -671,23 +664,23 @@ def test_a_preemption_with_grace_time_signals_only_the_tasks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "shown"), [("container.setup", ["node2"]), ("python3", []), ("checks.paths", [])]
-)
-def test_the_log_of_commands_that_fail_is_shown(check: str, shown: list[str]) -> None:
-    """A finding of another check is all there is to know."""
-    cluster = Cluster().check()
-    cluster.report("node2", check=check)
-    assert cluster.controller.logs_to_show() == shown
-
-
-@pytest.mark.parametrize(
     ("kind", "shown"),
-    [("image", ["node2"]), ("bring_up", ["node2"]), ("internal", ["node2"]), ("config", [])],
+    [
+        *[("image", "node2"), ("bring_up", "node2"), ("internal", "node2"), ("config", "")],
+        ("service", "service-web@node2"),
+        # Findings. One of another check is all there is to know.
+        *[("container.setup", "node2"), ("python3", ""), ("checks.paths", "")],
+    ],
 )
-def test_the_log_of_the_node_that_fails_is_shown(kind: str, shown: list[str]) -> None:
+def test_the_log_that_is_shown_with_a_failure(kind: str, shown: str) -> None:
     cluster = Cluster().check()
-    cluster.receive("node2", "failed", kind=kind, message="cause. Fix it")
-    assert cluster.controller.logs_to_show() == shown
+    if "." in kind or kind == "python3":
+        cluster.report("node2", check=kind)
+    else:
+        log = {"log": shown} if kind == "service" else {}
+        cluster.receive("node2", "failed", kind=kind, message="cause. Fix it", **log)
+    assert cluster.controller.logs_to_show() == ([shown] if shown else [])
+    assert cluster.end().node == "node2"
 
 
 def test_a_cluster_that_is_not_ready_in_time() -> None:

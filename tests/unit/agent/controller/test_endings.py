@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ..simulation import Cluster
-from .test_controller_process import HANG, Job
+from .test_controller_process import Job
 
 
 def test_a_worker_fails_after_the_trainer_has_failed_because_of_it() -> None:
@@ -78,15 +78,6 @@ def test_a_worker_that_ends_because_slurm_signals_only_the_tasks() -> None:
     end = cluster.end(1)
     assert (end.code, end.source) == (143, "trainer")
     assert cluster.events("stop")
-
-
-def test_a_log_on_a_full_disk_does_not_change_the_exit_code(tmp_path: Path) -> None:
-    (tmp_path / "log").symlink_to("/dev/full")
-    job = Job(tmp_path, "5")
-    try:
-        assert job.process.wait(HANG) == 5
-    finally:
-        job.process.kill()
 
 
 def test_the_step_of_a_service_ends() -> None:

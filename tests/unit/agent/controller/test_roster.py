@@ -54,17 +54,6 @@ def describe(cluster: Cluster, roster: Roster) -> str:
     return roster.describe(cluster.controller, cluster.outcome(0), cluster.job["nodes"])
 
 
-def test_a_node_that_is_lost_while_training() -> None:
-    cluster, roster = training(on_node_loss="restart")
-    cluster.lost = {"node3"}
-    assert next_nodes(cluster, roster) == "124"
-    assert (roster.spares, roster.restarts) == ([], 1)
-    assert roster.failed == ["node3"]
-    text = describe(cluster, roster)
-    assert text.startswith("restart 1 of 3: node3: no heartbeat for 25 s")
-    assert text.endswith("; node4 takes the place of node3")
-
-
 @pytest.mark.parametrize(
     ("on_node_loss", "fewer", "spares", "lost", "nodes", "left", "text"),
     [
@@ -93,6 +82,9 @@ def test_the_nodes_after_a_loss(
     assert roster.restart(cluster.controller, outcome, 0) == bool(nodes)
     assert numbers(roster.nodes) == (nodes or "123")
     assert numbers(roster.spares) == left
+    assert roster.restarts == bool(nodes)
+    assert not nodes or describe(cluster, roster).startswith("restart 1 of 3: node")
+    assert not nodes or roster.failed == [f"node{number}" for number in lost if number in "123"]
     assert (describe(cluster, roster) if nodes else outcome.text).endswith(text)
     assert outcome.text.endswith(TOO_FEW) == (text == TOO_FEW)
 
