@@ -41,9 +41,8 @@ def restart(number: int, **fields: object) -> str:
 
 
 def make(submit: Path, attempt: int = 0, cluster: str = "one", runs: str = "slurmray-runs") -> list[str]:
-    job: Any = {"name_for_commands": "7", "attempt": attempt, "mark": "secret"}
-    job["run_dir"] = f"{submit / runs}/7-{attempt}"
-    return run_directory.make(job, str(submit), cluster)
+    record: Any = job(attempt=attempt, mark="secret", run_dir=f"{submit / runs}/7-{attempt}")
+    return run_directory.make(record, str(submit), cluster)
 
 
 def mode(path: Path) -> int:
@@ -308,9 +307,9 @@ def test_a_stranger_has_made_the_attempt_before(tmp_path: Path, place: str) -> N
         return
     (tmp_path / "slurmray-runs/8-0").mkdir()
     os.chown(tmp_path / "slurmray-runs/8-0", BOB, BOB)
-    job: Any = {"name_for_commands": "9", "attempt": 0, "mark": "x", "run_dir": f"{runs}/8-0"}
+    record: Any = job(name_for_commands="9", run_dir=f"{runs}/8-0")
     with pytest.raises(JobError, match=r"8-0 exists already, and belongs to 65530\. Set run_dir"):
-        run_directory.make(job, str(tmp_path), "")
+        run_directory.make(record, str(tmp_path), "")
 
 
 @needs_root
@@ -483,8 +482,8 @@ def new_job(submit: Path, attempt: int) -> Any:
 def seen_alive(folder: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[], object]) -> bool:
     """Whether a worker sees that the controller runs. write: what that does between two looks."""
     monkeypatch.setattr(head_loss, "time", SimpleNamespace(sleep=lambda _: write()))
-    job: Any = {"run_dir": str(folder)}
-    first, second = head_loss._read_heartbeats(job)
+    record: Any = job(run_dir=str(folder))
+    first, second = head_loss._read_heartbeats(record)
     return first != second
 
 
@@ -540,8 +539,8 @@ def test_two_heartbeats_have_the_same_size(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", ["job\udce9", "\udcff\udcfe", "\ud83d"])
 def test_metrics_of_a_job_whose_name_is_not_utf_8(name: str, tmp_path: Path) -> None:
     """sbatch -J $'job\\xe9'. Prometheus takes UTF-8 only."""
-    job: Any = {"id": "7", "name": name}
-    text = metrics.as_text({"node1": {"gpu": 97}}, job)
+    record: Any = job(id="7", name=name)
+    text = metrics.as_text({"node1": {"gpu": 97}}, record)
     run_directory.write_metrics(str(tmp_path), text)
     written = (tmp_path / "metrics/slurmray.prom").read_bytes().decode()
     assert re.search(r'name="(job)?\?+",node="node1"} 97\n', written), written
