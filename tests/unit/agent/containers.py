@@ -20,6 +20,7 @@ from slurmray.agent.parts import PARTS
 from slurmray.rendering.script import agent_text
 
 from .peer import Peer
+from .waiting import wait_for_text
 from .wire_types import TO_CONTAINER, TO_CONTROLLER
 
 TIMEOUT = 60  # seconds; bounds a hang
@@ -159,9 +160,9 @@ def main():
 }
 
 
-def group(nodes: int, gpus: int, name: str = "") -> dict[str, Any]:
+def group(nodes: int, gpus: int, name: str = "", spares: int = 0) -> dict[str, Any]:
     """Return a group of nodes, as in the settings."""
-    return {"name": name, "nodes": nodes, "spares": 0, "gpus_per_node": gpus, "cpus_per_node": 0}
+    return {"name": name, "nodes": nodes, "spares": spares, "gpus_per_node": gpus, "cpus_per_node": 0}
 
 
 SETTINGS: dict[str, Any] = {
@@ -258,14 +259,19 @@ JOB: dict[str, Any] = {
 }
 
 
-def settings(**changes: Any) -> dict[str, Any]:
-    """Return SETTINGS with changes; dicts are merged."""
-    result: dict[str, Any] = json.loads(json.dumps(SETTINGS))
+def merge(values: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Change settings; dicts are merged."""
     for key, value in changes.items():
-        if isinstance(result.get(key), dict) and key not in ("env", "preset_env"):
-            result[key].update(value)
+        if isinstance(values.get(key), dict) and key not in ("env", "preset_env"):
+            values[key].update(value)
         else:
-            result[key] = value
+            values[key] = value
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """Return SETTINGS with changes."""
+    result: dict[str, Any] = json.loads(json.dumps(SETTINGS))
+    merge(result, changes)
     return result
 
 
@@ -466,6 +472,14 @@ class Cluster:
         code: int = self.run_until("exit")["code"]
         return code
 
+    def train(
+        self, spec: dict[str, Any], this_job: dict[str, Any] | None = None, text: str = "", **options: Any
+    ) -> None:
+        """Start a job as `start` does; return once its trainer has printed the text."""
+        self.start(spec, this_job, **options)
+        self.run_until("trainer")
+        wait_for_text(self.folder / "out", text)
+
     def send(self, kind: str, **fields: Any) -> None:
         for node in self.nodes:
             node.send(kind, **fields)
@@ -523,13 +537,8 @@ class Cluster:
 
     def events(self) -> list[str]:
         """Return the events of the stand-in for Ray, once the last node has started."""
-        deadline = time.monotonic() + TIMEOUT
-        while True:
-            events = (self.folder / "events").read_text().splitlines()
-            if f"started {self.names[-1]}" in events:
-                return events
-            assert time.monotonic() < deadline, events
-            time.sleep(0.05)
+        path = self.folder / "events"
+        return wait_for_text(path, f"started {self.names[-1]}\n").splitlines()
 
 
 @contextmanager

@@ -7,16 +7,16 @@ import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from slurmray.agent import command_runner, job_errors
 from slurmray.agent.command_runner import Result
 from slurmray.agent.node.agent_interface import NodeApi
 
-from .containers import SETTINGS, group
+from .containers import group, job, merge, settings
 
 CONTAINER: dict[str, Any] = {
-    **SETTINGS["container"],
     "runtimes": ["podman"],
     "image": "rayproject/ray:2.60.0",
     "image_with_registry": "docker.io/rayproject/ray:2.60.0",
@@ -28,37 +28,20 @@ class FakeNode(NodeApi):
     """A node with its programs in `bin` of a folder, and its files below that folder."""
 
     def __init__(
-        self, folder: Path, container: dict[str, Any] | None = None, gpus: int = 0, **settings: Any
+        self, folder: Path, container: dict[str, Any] | None = None, gpus: int = 0, **changes: Any
     ) -> None:
         self.root = folder
         self.name = "node1"
         self.is_head = True
         for name in ("bin", "submit", "temp", "run/logs", "tmp"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        values: Any = {
-            "slurm_counts_gpus": True,
-            "temp_dir": str(folder / "temp"),
-            "preflight": "fail",
-            "container": {**CONTAINER, **(container or {})},
-            "checks": {"paths": [], "same_commit": "", "bf16": False, "burn_in": 0},
-            "services": [],
-            "ray": {"nodes": 1},
-            "env_file": "",
-            "node_env": "",
-            "trainer": {"runtime_env": None},
-            **settings,
-        }
+        values: Any = settings(
+            temp_dir=str(folder / "temp"), container={**CONTAINER, **(container or {})}, ray={"nodes": 1}
+        )
+        merge(values, changes)
         self.settings = values
-        job: Any = {
-            "id": "9",
-            "attempt": 0,
-            "nodes": ["node1"],
-            "spares": [],
-            "run_dir": str(folder / "run"),
-            "mark": "abcdef0123",
-            "commit": "",
-        }
-        self.job = job
+        record: Any = job(id="9", nodes=["node1"], run_dir=str(folder / "run"), mark="abcdef0123")
+        self.job = record
         of_node: Any = group(1, gpus)
         self.group, self.cpus, self.memory = of_node, 1, 0
         self.env = {
@@ -71,20 +54,29 @@ class FakeNode(NodeApi):
         self.container_name = "slurmray-9-0-node1"
         self.log_path = str(folder / "run/logs/node1.log")
         self.doing = ""
+        mail: Any = SimpleNamespace(is_stopped=False)
+        self.mail, self.gpus, self.render_nodes = mail, [], []
         self.findings: list[tuple[str, ...]] = []
         self.phases: list[str] = []
         self.commands: list[list[str]] = []
         self.waited: list[float] = []
         self.is_stopped = False
 
-    def program(self, name: str, text: str) -> None:
+    def program(self, name: str, text: str) -> FakeNode:
         """Write a stand-in for a program, in sh."""
         path = self.root / "bin" / name
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return self
 
-    def make_folder(self) -> None:
+    def make_folder(self) -> FakeNode:
         Path(self.inside).mkdir(parents=True)
+        return self
+
+    def calls(self) -> list[str]:
+        """The lines of the file `calls`, which stand-ins for programs may write."""
+        path = self.root / "calls"
+        return path.read_text().splitlines() if path.exists() else []
 
     def phase(self, phase: str, text: str) -> None:
         self.phases.append(f"{phase} {text}")

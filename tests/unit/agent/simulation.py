@@ -17,6 +17,7 @@ from . import containers
 from .wire_types import TO_CONTROLLER, TO_NODES, checked
 
 FOLDER = "/tmp/ray-9-0-abcdef"
+FINDING = {"kind": "preflight", "check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
 
 
 class RecordedLog(JobLog):
@@ -43,24 +44,28 @@ class Cluster:
     """Nodes that behave like healthy ones, unless a test changes that.
 
     now: seconds. lost: nodes that send nothing any more. answering: hosts, or slurmctld, that answer all the
-    same. sent: the controller's messages except heartbeats.
+    same. sent: the controller's messages except heartbeats. job: what differs in the job's record.
     """
 
-    def __init__(self, nodes: int = 3, head: str = "node1", spares: int = 0, **settings: Any) -> None:
+    def __init__(
+        self,
+        nodes: int = 3,
+        head: str = "node1",
+        spares: int = 0,
+        job: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
         self.nodes = [head, *(f"node{number}" for number in range(2, nodes + spares + 1))]
-        self.settings: Any = {
-            **containers.settings(
-                render_again="slurmray render",
-                stop={"lead": 60},
-                timeouts={"ready": 600},
-                watch={"interval": 30},
-                container={"runtimes": ["podman"], "image": "a/b:1"},
-                ray={"nodes": nodes},
-                groups=[{"name": "", "nodes": nodes, "spares": spares, "gpus_per_node": 8}],
-            ),
-            **settings,
-        }
-        self.settings["container"] = containers.settings(container=self.settings["container"])["container"]
+        self.settings: Any = containers.settings(
+            render_again="slurmray render",
+            stop={"lead": 60},
+            timeouts={"ready": 600},
+            watch={"interval": 30},
+            container={"runtimes": ["podman"], "image": "a/b:1"},
+            ray={"nodes": nodes},
+            groups=[containers.group(nodes, 8, spares=spares)],
+        )
+        containers.merge(self.settings, settings)
         self.job: Any = containers.job(
             id="9",
             name_for_commands="9",
@@ -70,6 +75,7 @@ class Cluster:
             batch_host=head,
             run_dir="/r",
         )
+        self.job |= job or {}
         self.log = RecordedLog()
         self.controller = Controller(
             cast(Any, self.settings), cast(Any, self.job), self.log, self, Requests()
@@ -125,6 +131,11 @@ class Cluster:
         for node in self.nodes:
             self.receive(node, type_, **fields)
 
+    def report(self, *nodes: str, **fields: str) -> None:
+        """Nodes send a finding. fields: what differs from FINDING."""
+        for node in nodes:
+            self.receive(node, "finding", **{**FINDING, **fields})
+
     def passes(self, seconds: float) -> Iterator[None]:
         """Advance the time, second by second, with heartbeats of all nodes, until the job is over."""
         for _ in range(int(seconds)):
@@ -142,13 +153,24 @@ class Cluster:
             pass
         return self.controller.may_end(self.now)
 
-    def check(self) -> None:
-        """Start all nodes; they pass their checks."""
+    def start(self) -> Cluster:
+        """Start the agents of all nodes."""
         self.receive_from_all("started", step="0")
-        for number, node in enumerate(self.nodes, 1):
-            self.receive(node, "checked", addresses=[f"10.0.0.{number}"], proxy=False, folder=FOLDER)
+        return self
 
-    def train(self) -> None:
+    def pass_checks(self, *nodes: str, **fields: Any) -> None:
+        """Nodes pass their checks."""
+        for node in nodes:
+            address = f"10.0.0.{self.nodes.index(node) + 1}"
+            checks = {"addresses": [address], "proxy": False, "folder": FOLDER, **fields}
+            self.receive(node, "checked", **checks)
+
+    def check(self) -> Cluster:
+        """Start all nodes; they pass their checks."""
+        self.start().pass_checks(*self.nodes)
+        return self
+
+    def train(self) -> Cluster:
         """Start all nodes, Ray and the trainer."""
         self.check()
         head = self.nodes[0]
@@ -157,9 +179,17 @@ class Cluster:
         self.receive(head, "ready")
         self.receive(head, "trainer", command="python3 train.py")
         self.controller.tick(self.now)
+        return self
 
-    def end(self) -> Outcome:
-        """End the step and the job; return the outcome."""
+    def exit(self, code: int, *healthy: str) -> None:
+        """The trainer exits; these nodes answer that they are healthy."""
+        self.receive(self.nodes[0], "exit", code=code)
+        for node in healthy:
+            self.receive(node, "healthy")
+
+    def end(self, within: float = 0) -> Outcome:
+        """End the step and the job; return the outcome. within: seconds until the job is over."""
+        assert not within or self.wait(within), self.log.lines
         self.controller.begin_end()
         with redirect_stderr(io.StringIO()):
             self.receive_from_all("gone")
@@ -168,6 +198,10 @@ class Cluster:
 
     def outcome(self, srun_code: int) -> Outcome:
         return outcome_of(self.controller.state, cast(Any, self.settings), srun_code)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the fields of the events of that name."""
+        return [fields for event, fields in self.log.events if event == name]
 
     def types(self) -> list[str]:
         """Return the types of the sent messages."""

@@ -20,16 +20,6 @@ AGENT = Path(background_io.__file__).parent
 HANG = 30  # seconds
 
 
-@pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the errors of threads have written."""
-    written: list[str] = []
-    errors = Errors()
-    errors.write = written.append
-    monkeypatch.setattr(background_io, "errors", errors)
-    return written
-
-
 def test_sending_does_not_wait_for_the_reader() -> None:
     out, into = os.pipe()
     outbox = PipeWriter(into)
@@ -68,7 +58,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
-def test_a_queue_outlives_each_error_and_says_it_once(error: Exception, lines: list[str]) -> None:
+def test_a_queue_outlives_each_error_and_says_it_once(error: Exception, thread_errors: list[str]) -> None:
     worker, done = CallQueue("the run directory"), []
 
     def fail() -> None:
@@ -79,11 +69,11 @@ def test_a_queue_outlives_each_error_and_says_it_once(error: Exception, lines: l
         worker.submit(lambda number=number: done.append(number))  # type: ignore[misc]
     worker.finish(HANG)
     assert done == [0, 1, 2]
-    (line,) = lines
+    (line,) = thread_errors
     assert line.startswith(f"error in the thread for the run directory: {type(error).__name__}: ")
 
 
-def test_each_type_in_each_thread_is_said(lines: list[str]) -> None:
+def test_each_type_in_each_thread_is_said(thread_errors: list[str]) -> None:
     for name in ("one", "two"):
         worker = CallQueue(name)
         for text in ("a", "b"):
@@ -92,18 +82,18 @@ def test_each_type_in_each_thread_is_said(lines: list[str]) -> None:
             for fail in failing:
                 worker.submit(functools.partial(fail, text))
         worker.finish(HANG)
-    kinds = [re.sub(".* thread for (.*?: .*?):.*", r"\1", line) for line in lines]
+    kinds = [re.sub(".* thread for (.*?: .*?):.*", r"\1", line) for line in thread_errors]
     assert kinds == ["one: ValueError", "one: KeyError", "two: ValueError", "two: KeyError"]
 
 
 @pytest.mark.attack("texts of errors in threads")
 @pytest.mark.parametrize("text", ["a\nb\r[slurmray 0.0 s] done", "\x1b]0;x\x07", "job\udce9", "x" * 10**6])
-def test_an_error_is_one_clean_line(text: str, lines: list[str]) -> None:
+def test_an_error_is_one_clean_line(text: str, thread_errors: list[str]) -> None:
     def fail() -> None:
         raise ValueError(text)
 
     start("samples", fail).join(HANG)
-    (line,) = lines
+    (line,) = thread_errors
     assert line.isprintable()
     assert len(line) <= 500
     assert "thread for samples: ValueError: " in line

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from slurmray.agent import command_runner
 from tests.processes import is_running
+
+from .waiting import wait_until
 
 HANG = 20  # seconds
 
@@ -42,13 +43,6 @@ def run_in_process(argv: list[str]) -> subprocess.Popen[bytes]:
         "import os, sys; from slurmray.agent.command_runner import run; run(sys.argv[1:], os.environ, None)"
     )
     return subprocess.Popen([sys.executable, "-c", code, *argv])
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def wait_for_end(pid: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from slurmray.agent import inherited
 
+from .users import umask_is
+
 SET = """
 import resource, sys
 from slurmray.agent import inherited
@@ -55,11 +57,8 @@ def test_limits_of_stack_and_core_files_stay() -> None:
 
 
 def test_the_umask() -> None:
-    old = os.umask(0o037)
-    try:
+    with umask_is(0o037):
         assert [inherited.umask(), inherited.umask()] == [0o037, 0o037]
-    finally:
-        os.umask(old)
 
 
 def test_the_account_of_a_job_without_variables() -> None:

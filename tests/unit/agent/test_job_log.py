@@ -19,6 +19,7 @@ from slurmray.agent.job_log import JobLog
 from slurmray.agent.node.agent_interface import NodeApi
 
 from .fake_node import FakeNode
+from .waiting import wait_for_text, wait_until
 
 HANG = 30  # seconds
 # Writes a line and an event for each line of its input, and says when that is queued.
@@ -65,10 +66,7 @@ class Controller:
         self.limit(resource.RLIM_INFINITY)
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + HANG
-        while text not in self.log.read_text():
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.02)
+        wait_for_text(self.log, text)
 
     def end(self) -> None:
         assert self.process.stdin
@@ -104,10 +102,7 @@ def test_a_line_of_which_a_part_could_be_written(tmp_path: Path) -> None:
         made.limit(10)
         made.write("one")
         made.wait_for("[slurmray ")
-        deadline = time.monotonic() + HANG
-        while made.events.stat().st_size < 10:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: made.events.stat().st_size >= 10)
         made.lift()
         made.end()
         assert made.log.read_text().count("\n") == 1

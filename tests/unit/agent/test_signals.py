@@ -17,8 +17,8 @@ from tests.attacks import tried
 from ..rendering.cases import hello
 from .container.test_container_process import shell, wait_for_output
 from .containers import cluster, settings
-from .controller.test_controller_process import Job
-from .node.test_agent import NodeProcess, nodes, start  # noqa: F401 - a fixture
+from .controller.test_controller_process import RECEIVE, Job
+from .node.test_agent import Start, start  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parents[3]
 _ROW = re.compile(r"^\| ([A-Z][A-Z0-9 ]+) \| (.*?) \| (.*?) \|$", re.MULTILINE)
@@ -47,18 +47,14 @@ def test_bash_ignores_them_until_it_is_an_agent() -> None:
 
 @pytest.mark.attack("a signal that nobody meant for the job's own processes")
 def test_the_controller_passes_them_on(tmp_path: Path) -> None:
-    job = Job(tmp_path, "waits")
-    srun = tmp_path / "bin/srun"
-    receive = "receive(sys.argv[-1])"
-    srun.write_text(srun.read_text().replace(receive, f'[receive("signal") for _ in {PASSED_ON}]'))
+    job = Job(tmp_path, "waits", srun={RECEIVE: f'[receive("signal") for _ in {PASSED_ON}]'})
     job.wait_for("waits")
     for name in tried(IGNORED):
         job.process.send_signal(number(name))
     for name in tried([*PASSED_ON, PASSED_ON[-1]]):
         job.process.send_signal(number(name))
         job.wait_for_log(f"signal {name}: passed on to the trainer")
-    code, log = job.wait()
-    assert code == 5, log
+    log = job.ends(5).log()
     assert re.findall(r"signal (\w+): passed on to the trainer", log) == PASSED_ON
 
 
@@ -70,8 +66,7 @@ def test_the_controller_in_its_first_moments(tmp_path: Path) -> None:
         for name in PASSED_ON:
             job.process.send_signal(number(name))
         time.sleep(0.01)
-    code, log = job.wait()
-    assert code == 0, log
+    job.ends(0)
 
 
 def test_the_controller_in_its_last_moments(tmp_path: Path) -> None:
@@ -80,14 +75,13 @@ def test_the_controller_in_its_last_moments(tmp_path: Path) -> None:
     job.wait_for_log("warned")
     while job.process.poll() is None:
         job.process.send_signal(signal.SIGUSR1)
-    assert job.wait()[0] == 0
+    job.ends(0)
 
 
 @pytest.mark.attack("a signal that nobody meant for the job's own processes")
 @pytest.mark.parametrize("head", ["node1", "node2"])
-def test_the_head_nodes_task_passes_them_on(nodes: list[NodeProcess], tmp_path: Path, head: str) -> None:  # noqa: F811
-    node = start(nodes, tmp_path, slurm={"nodes": 2})
-    node.send_job((head, "node1" if head == "node2" else "node2"))
+def test_the_head_nodes_task_passes_them_on(start: Start, head: str) -> None:  # noqa: F811
+    node = start(slurm={"nodes": 2}).send_job((head, "node1" if head == "node2" else "node2"))
     node.wait_for("checked")
     node.container_log("PYTHON")
     for name in tried(IGNORED):
@@ -120,9 +114,7 @@ def test_the_trainer_gets_them_from_the_container_process(tmp_path: Path, role: 
     names = [name for name in PASSED_ON if name != "INT"]
     given: Any = settings(trainer=shell(TRAINER.format(names=" ".join(PASSED_ON))))
     with cluster(tmp_path) as made:
-        made.start(given, role=role)
-        made.run_until("trainer")
-        wait_for_output(made, "up")
+        made.train(given, role=role, text="up")
         for name in [*IGNORED, *names]:  # to the container process itself
             made.head.process.send_signal(number(name))
         time.sleep(0.2)

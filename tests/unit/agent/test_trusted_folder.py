@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent.trusted_folder import UntrustedError, open_folder
-
-BOB = 65530  # a user without a name
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+from tests.unit.agent.users import BOB, acting_as, needs_root, umask_is
 
 
 @pytest.fixture
@@ -137,11 +135,8 @@ def test_every_folder_below_the_submit_folder_is_looked_at(top: Path) -> None:
 def test_what_is_missing_is_made(tmp_path: Path) -> None:
     submit = tmp_path / "submit"
     submit.mkdir()
-    before = os.umask(0)
-    try:
+    with umask_is(0):
         assert opened(submit / "x/../a/b", submit) == f"{submit}/a/b"
-    finally:
-        os.umask(before)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (submit / "a", submit / "a/b")] == [0o755] * 2
     assert not (submit / "x").exists()
     with pytest.raises(FileNotFoundError):
@@ -176,16 +171,13 @@ def test_a_folder_of_root(top: Path, mode: int, trusted: bool) -> None:
     """This user cannot give it the sticky bit."""
     submit = make(top / "submit", 0o755, BOB)
     make(top / "scratch", mode)
-    os.seteuid(BOB)
-    try:
+    with acting_as(BOB):
         if trusted:
             assert opened(top / "scratch", submit) == str(top / "scratch")
         else:
             text = f"scratch: others can rename what is in it \\(mode {mode:04o}\\)"
             with pytest.raises(UntrustedError, match=text):
                 opened(top / "scratch", submit)
-    finally:
-        os.seteuid(0)
 
 
 @needs_root

@@ -13,7 +13,7 @@ from slurmray.cli.rendered import Rendered
 from slurmray.errors import SlurmError
 from slurmray.spec.job_spec import JobSpec
 
-from ..agent.test_command_runner import wait_until
+from ..agent.waiting import wait_until
 from .command_line import main
 
 

@@ -184,11 +184,8 @@ def test_how_to_attach(page: str, job: str) -> None:
 
 
 def last_line_of_a_trainer(code: int) -> str:
-    cluster = Cluster()
-    cluster.train()
-    cluster.receive("node1", "exit", code=code)
-    cluster.controller.tick(cluster.now)
-    cluster.receive_from_all("healthy")
+    cluster = Cluster().train()
+    cluster.exit(code, *cluster.nodes)
     return cluster.end().text
 
 

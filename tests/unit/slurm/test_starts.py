@@ -165,8 +165,7 @@ def test_events_of_the_controller() -> None:
     cluster.train()
     cluster.receive("node4", "failed", kind="ray", message="the container process was killed")
     cluster.lost = {"node3"}
-    assert cluster.wait(60)
-    outcome = cluster.end()
+    outcome = cluster.end(60)
     assert roster.restart(cluster.controller, outcome, 0)
     run = cast(Any, SimpleNamespace(controller=cluster.controller))
     run.job, run.log = dict(cluster.job, run_dir="/r/7-0"), cluster.log

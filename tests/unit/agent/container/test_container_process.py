@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from tests.unit.agent.containers import (
     service,
     settings,
 )
+from tests.unit.agent.waiting import wait_for_text, wait_until
 from tests.unit.texts import TEXTS, TOKENS
 
 
@@ -43,6 +45,22 @@ def trainer(*argv: str, **more: object) -> dict[str, object]:
 
 def shell(commands: str) -> dict[str, object]:
     return trainer("bash", "-c", commands)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Cluster]:
+    """One node. No process is left over at the end."""
+    with cluster(tmp_path) as new:
+        yield new
+    assert left_over(tmp_path) == []
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Cluster]:
+    """Two nodes, likewise."""
+    with cluster(tmp_path, "gpu-1", "gpu-2") as new:
+        yield new
+    assert left_over(tmp_path) == []
 
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()])); sys.exit(7)"
@@ -85,18 +103,16 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
     assert env["RAY_ADDRESS"].startswith("127.0.0.1:")
 
 
-def test_the_head_node_offers_less_than_the_others(tmp_path: Path) -> None:
+def test_the_head_node_offers_less_than_the_others(two: Cluster) -> None:
     head = {"gpus": 0, "cpus": 1, "memory": 5 * 2**30}
     show = "import json, os; print(json.dumps([os.environ[name] for name in ('NNODES', 'GPUS_PER_NODE')]))"
     command = trainer(sys.executable, "-c", show, nnodes=1)
-    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        assert made.exit_code(settings(ray={"head": head}, trainer=command)) == 0
-        received = made.head.received
-        joined = [m["text"] for m in received if m["type"] == "phase" and m["phase"] == "probe"]
-        assert joined[-1] == "2/2 nodes, 2/2 GPUs"
-        starts = [re.findall(r"--(?:num-\w+|memory)=\d+", node.log.read_text()) for node in made.nodes]
-        wait_for_output(made, "\n")
-        assert json.loads(made.output()) == ["1", "2"]
+    assert two.exit_code(settings(ray={"head": head}, trainer=command)) == 0
+    received = two.head.received
+    joined = [m["text"] for m in received if m["type"] == "phase" and m["phase"] == "probe"]
+    assert joined[-1] == "2/2 nodes, 2/2 GPUs"
+    starts = [re.findall(r"--(?:num-\w+|memory)=\d+", node.log.read_text()) for node in two.nodes]
+    assert json.loads(wait_for_output(two)) == ["1", "2"]
     assert starts[0] == ["--memory=5368709120", "--num-cpus=1", "--num-gpus=0"]
     assert starts[1][-2:] == ["--num-cpus=4", "--num-gpus=2"]
 
@@ -132,39 +148,35 @@ def test_any_text_reaches_the_trainer(
             made.exit_code(settings(env=env, trainer=trainer(sys.executable, "-c", SHOW_ALL, *arguments)))
             == 0
         )
-        wait_for_output(made, "\n")
-        argv, environ = json.loads(made.output())
+        argv, environ = json.loads(wait_for_output(made))
     assert argv == arguments
     assert {name: environ[name] for name in env} == env
 
 
-def test_nodes_are_exempt_from_the_proxy(tmp_path: Path) -> None:
+def test_nodes_are_exempt_from_the_proxy(made: Cluster) -> None:
     spec = settings(env={"http_proxy": "http://proxy"}, trainer=trainer(sys.executable, "-c", SHOW_ALL))
-    with cluster(tmp_path) as made:
-        assert made.exit_code(spec, peers=["10.0.0.1", "fd00::1", "10.0.0.2"]) == 0
-        wait_for_output(made, "\n")
-        env = json.loads(made.output())[1]
+    assert made.exit_code(spec, peers=["10.0.0.1", "fd00::1", "10.0.0.2"]) == 0
+    env = json.loads(wait_for_output(made))[1]
     assert {"gpu-1", "127.0.0.1", "10.0.0.1", "10.0.0.2", "fd00::1"} <= set(env["no_proxy"].split(","))
     assert env["NO_PROXY"] == env["no_proxy"]
 
 
-def test_fast_publishes_the_dashboard_and_starts_the_raylet_before_it_answers(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.start(settings())
-        made.run_until("exit")
-        port = dashboard_message(made)["port"]
-        assert made.events() == [
-            "ray start --block",
-            "start gcs_server",
-            "start dashboard",
-            f"put webui:url 127.0.0.1:{port} ns",
-            "start raylet",
-            "wait for dashboard",
-            "wait for dashboard",
-            f"put webui:url 127.0.0.1:{port} ns",
-            "started gpu-1",
-        ]
-        assert not [m for m in made.head.received if m.get("text", "").startswith("using Ray's own start")]
+def test_fast_publishes_the_dashboard_and_starts_the_raylet_before_it_answers(made: Cluster) -> None:
+    made.start(settings())
+    made.run_until("exit")
+    port = dashboard_message(made)["port"]
+    assert made.events() == [
+        "ray start --block",
+        "start gcs_server",
+        "start dashboard",
+        f"put webui:url 127.0.0.1:{port} ns",
+        "start raylet",
+        "wait for dashboard",
+        "wait for dashboard",
+        f"put webui:url 127.0.0.1:{port} ns",
+        "started gpu-1",
+    ]
+    assert not [m for m in made.head.received if m.get("text", "").startswith("using Ray's own start")]
 
 
 def dashboard_message(made: Cluster) -> dict[str, Any]:
@@ -195,9 +207,8 @@ def run_plain(made: Cluster, start: str, reason: str) -> None:
     assert [text for text in texts if "own start" in text] == [f"using Ray's own start: {reason}"]
 
 
-def test_plain_start_changes_nothing_in_ray(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        run_plain(made, "plain", "ray.start is plain")
+def test_plain_start_changes_nothing_in_ray(made: Cluster) -> None:
+    run_plain(made, "plain", "ray.start is plain")
 
 
 def test_an_untested_ray_gets_the_plain_start(tmp_path: Path) -> None:
@@ -243,77 +254,65 @@ def test_a_ray_with_other_internals_gets_the_plain_start(
         run_plain(made, "fast", reason)
 
 
-def test_a_fixed_dashboard_port_is_waited_for(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.env["DASHBOARD_SECONDS"] = "0.7"
-        made.start(settings(ray={"dashboard_port": "18265"}))
-        made.run_until("ready")
-        assert "started gpu-1" in (tmp_path / "events").read_text()
-        texts = [message.get("text") for message in made.head.received]
-        assert "waiting for the dashboard, because ray.dashboard_port is set" in texts
-        dashboard = dashboard_message(made)
-        assert (dashboard["address"], dashboard["port"]) == ("127.0.0.1", 18265)
+def test_a_fixed_dashboard_port_is_waited_for(made: Cluster, tmp_path: Path) -> None:
+    made.env["DASHBOARD_SECONDS"] = "0.7"
+    made.start(settings(ray={"dashboard_port": "18265"}))
+    made.run_until("ready")
+    assert "started gpu-1" in (tmp_path / "events").read_text()
+    texts = [message.get("text") for message in made.head.received]
+    assert "waiting for the dashboard, because ray.dashboard_port is set" in texts
+    dashboard = dashboard_message(made)
+    assert (dashboard["address"], dashboard["port"]) == ("127.0.0.1", 18265)
 
 
 @pytest.mark.attack("another user listens on a port of the job", inputs=1)
-def test_a_dashboard_whose_port_another_process_takes(tmp_path: Path) -> None:
+def test_a_dashboard_whose_port_another_process_takes(made: Cluster) -> None:
     """The log has a line about it, and the trainer runs."""
     lease, leased = ports.lease_ports(job()["id"] + "-0")
     lease.close()
-    with cluster(tmp_path) as made:
-        made.env["DASHBOARD_SECONDS"] = "0.5"
-        made.start(settings())
-        made.run_until("versions")  # the GCS answers
-        with socket.create_server(("127.0.0.1", leased[ports.DASHBOARD])):
-            assert made.run_until("exit")["code"] == 0
-            findings = [message for message in made.head.received if message["type"] == "finding"]
-            finding = findings[0] if findings else made.run_until("finding")
-            assert (finding["kind"], finding["check"]) == ("warn", f"port {leased[ports.DASHBOARD]}")
-            time.sleep(1.5)  # longer than a turn of the loop
-            assert "dashboard" not in made.head.kinds()
-            assert made.head.process.poll() is None
+    made.env["DASHBOARD_SECONDS"] = "0.5"
+    made.start(settings())
+    made.run_until("versions")  # the GCS answers
+    with socket.create_server(("127.0.0.1", leased[ports.DASHBOARD])):
+        assert made.run_until("exit")["code"] == 0
+        findings = [message for message in made.head.received if message["type"] == "finding"]
+        finding = findings[0] if findings else made.run_until("finding")
+        assert (finding["kind"], finding["check"]) == ("warn", f"port {leased[ports.DASHBOARD]}")
+        time.sleep(1.5)  # longer than a turn of the loop
+        assert "dashboard" not in made.head.kinds()
+        assert made.head.process.poll() is None
 
 
-def test_a_dashboard_that_fails_has_no_address(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.env["RAY_FAULT"] = "no dashboard"
-        assert made.exit_code(settings()) == 0
-        assert made.events()[-2:] == ["del webui:url ns", "started gpu-1"]
+def test_a_dashboard_that_fails_has_no_address(made: Cluster) -> None:
+    made.env["RAY_FAULT"] = "no dashboard"
+    assert made.exit_code(settings()) == 0
+    assert made.events()[-2:] == ["del webui:url ns", "started gpu-1"]
 
 
-def test_processes_of_the_trainer_end_with_the_tether(tmp_path: Path) -> None:
+def test_processes_of_the_trainer_end_with_the_tether(made: Cluster, tmp_path: Path) -> None:
     """Also daemons, and processes that ignore SIGTERM."""
     leave = "(setsid sleep 600 & setsid bash -c 'trap : TERM; sleep 601; sleep 602' &) & sleep 603"
-    with cluster(tmp_path) as made:
-        made.start(settings(trainer=shell(leave)))
-        made.run_until("trainer")
-        while not any("602" in command_line for command_line in left_over(tmp_path)):
-            time.sleep(0.05)
-        made.head.close()
-        assert left_over(tmp_path) == []
-        assert not list(made.head.folder.iterdir())
+    made.train(settings(trainer=shell(leave)))
+    wait_until(lambda: "602" in " ".join(left_over(tmp_path)))
+    made.head.close()
+    assert left_over(tmp_path) == []
+    assert not list(made.head.folder.iterdir())
 
 
-def test_guard_kills_processes_of_a_killed_container_process(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.start(settings(trainer=shell("setsid sleep 600 & sleep 601")), role="guard")
-        made.run_until("trainer")
-        while not any("601" in command_line for command_line in left_over(tmp_path)):
-            time.sleep(0.05)
-        path = f"/proc/{made.head.process.pid}/task/{made.head.process.pid}/children"
-        os.kill(int(Path(path).read_text().split()[0]), signal.SIGKILL)
-        assert made.head.process.wait(30) == 128 + signal.SIGKILL
-        assert left_over(tmp_path) == []
+def test_guard_kills_processes_of_a_killed_container_process(made: Cluster, tmp_path: Path) -> None:
+    made.train(settings(trainer=shell("setsid sleep 600 & sleep 601")), role="guard")
+    wait_until(lambda: "601" in " ".join(left_over(tmp_path)))
+    path = f"/proc/{made.head.process.pid}/task/{made.head.process.pid}/children"
+    os.kill(int(Path(path).read_text().split()[0]), signal.SIGKILL)
+    assert made.head.process.wait(30) == 128 + signal.SIGKILL
+    assert left_over(tmp_path) == []
 
 
 SAVE = "trap 'echo saved; exit 5' {0}; trap 'echo no' {1}; echo up; while :; do sleep 0.05; done"
 
 
-def wait_for_output(made: Cluster, text: str) -> None:
-    deadline = time.monotonic() + 30
-    while not (made.folder / "out").exists() or text not in made.output():
-        assert time.monotonic() < deadline, made.output()
-        time.sleep(0.02)
+def wait_for_output(made: Cluster, text: str = "\n") -> str:
+    return wait_for_text(made.folder / "out", text)
 
 
 @pytest.mark.parametrize(
@@ -324,68 +323,53 @@ def wait_for_output(made: Cluster, text: str) -> None:
         ("stop_before_restart", "USR2", "USR1"),
     ],
 )
-def test_the_grace_period_of_the_trainer(tmp_path: Path, kind: str, mine: str, other: str) -> None:
+def test_the_grace_period_of_the_trainer(made: Cluster, kind: str, mine: str, other: str) -> None:
     stop = {"signal": "USR2", "cancel_signal": "USR1"}
-    with cluster(tmp_path) as made:
-        made.start(settings(stop=stop, trainer=shell(SAVE.format(mine, other))))
-        made.run_until("trainer")
-        wait_for_output(made, "up")
-        made.send(kind, seconds=30)
-        assert made.run_until("exit")["code"] == 5
-        wait_for_output(made, "saved\n")
-        assert made.output() == "up\nsaved\n"
+    made.train(settings(stop=stop, trainer=shell(SAVE.format(mine, other))), text="up")
+    made.send(kind, seconds=30)
+    assert made.run_until("exit")["code"] == 5
+    assert wait_for_output(made, "saved\n") == "up\nsaved\n"
 
 
-def test_a_trainer_that_ignores_its_signal_is_killed(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.start(settings(trainer=shell("trap '' TERM; echo up; while :; do sleep 0.05; done")))
-        made.run_until("trainer")
-        wait_for_output(made, "up")
-        made.send("stop", seconds=3600)
-        made.send("stop", seconds=0.5)  # a second message can only shorten the time
-        assert made.run_until("exit")["code"] == 128 + signal.SIGKILL
+def test_a_trainer_that_ignores_its_signal_is_killed(made: Cluster) -> None:
+    made.train(settings(trainer=shell("trap '' TERM; echo up; while :; do sleep 0.05; done")), text="up")
+    made.send("stop", seconds=3600)
+    made.send("stop", seconds=0.5)  # a second message can only shorten the time
+    assert made.run_until("exit")["code"] == 128 + signal.SIGKILL
 
 
-def test_a_stop_without_grace_period(tmp_path: Path) -> None:
+def test_a_stop_without_grace_period(two: Cluster, tmp_path: Path) -> None:
     """Once the trainer is killed, all nodes end."""
-    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        made.start(settings(trainer=shell("trap '' TERM; echo up; while :; do sleep 0.05; done")))
-        made.run_until("trainer")
-        wait_for_output(made, "up")
-        made.send("stop", seconds=3600)
-        made.send("stop", seconds=0)
-        assert made.nodes[1].process.wait(30) == 0
-        assert made.head.until("exit")["code"] == 128 + signal.SIGKILL
-        assert made.head.process.wait(30) == 0
-        assert left_over(tmp_path) == []
+    two.train(settings(trainer=shell("trap '' TERM; echo up; while :; do sleep 0.05; done")), text="up")
+    two.send("stop", seconds=3600)
+    two.send("stop", seconds=0)
+    assert two.nodes[1].process.wait(30) == 0
+    assert two.head.until("exit")["code"] == 128 + signal.SIGKILL
+    assert two.head.process.wait(30) == 0
+    assert left_over(tmp_path) == []
 
 
-def test_a_signal_to_the_container_stops_the_trainer(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.start(settings(trainer=shell(SAVE.format("TERM", "USR1"))))
-        made.run_until("trainer")
-        wait_for_output(made, "up")
-        made.head.process.terminate()
-        assert made.run_until("exit")["code"] == 5
-        assert made.head.kinds()[-2:] == ["signalled", "exit"]
+def test_a_signal_to_the_container_stops_the_trainer(made: Cluster) -> None:
+    made.train(settings(trainer=shell(SAVE.format("TERM", "USR1"))), text="up")
+    made.head.process.terminate()
+    assert made.run_until("exit")["code"] == 5
+    assert made.head.kinds()[-2:] == ["signalled", "exit"]
 
 
-def test_a_job_that_is_stopped_before_its_trainer(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.env["RAY_FAULT"] = "no gpu-1"
-        made.start(settings())
-        made.run_until("phase", phase="probe")
-        made.send("stop", seconds=60)
-        assert made.head.process.wait(30) == 0
-        assert left_over(tmp_path) == []
+def test_a_job_that_is_stopped_before_its_trainer(made: Cluster, tmp_path: Path) -> None:
+    made.env["RAY_FAULT"] = "no gpu-1"
+    made.start(settings())
+    made.run_until("phase", phase="probe")
+    made.send("stop", seconds=60)
+    assert made.head.process.wait(30) == 0
+    assert left_over(tmp_path) == []
 
 
-def test_stop_before_the_settings(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        node = Node(tmp_path / "job", "gpu-1", made.env)
-        node.send("stop", seconds=60)
-        assert node.process.wait(30) == 0
-        node.close()
+def test_stop_before_the_settings(made: Cluster, tmp_path: Path) -> None:
+    node = Node(tmp_path / "job", "gpu-1", made.env)
+    node.send("stop", seconds=60)
+    assert node.process.wait(30) == 0
+    node.close()
 
 
 def failure(made: Cluster, **changes: Any) -> tuple[str, str]:
@@ -394,30 +378,27 @@ def failure(made: Cluster, **changes: Any) -> tuple[str, str]:
     return message["kind"], message["message"]
 
 
-def test_ray_start_exits(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.env["RAY_FAULT"] = "exits"
-        message = "ray start exited with 9 while Ray was starting. The node's log has its last lines"
-        assert failure(made) == ("ray", message)
-        assert made.head.process.wait(30) == 0
+def test_ray_start_exits(made: Cluster) -> None:
+    made.env["RAY_FAULT"] = "exits"
+    message = "ray start exited with 9 while Ray was starting. The node's log has its last lines"
+    assert failure(made) == ("ray", message)
+    assert made.head.process.wait(30) == 0
 
 
-def test_an_image_without_ray(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")  # the tests' own Python may have Ray
-        fix = "Install ray[default] for it, or set container.python to the image's Python that has it"
-        message = f"/usr/bin/python3 has no Ray. {fix}"
-        assert failure(made) == ("image", message)
+def test_an_image_without_ray(made: Cluster) -> None:
+    made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")  # the tests' own Python may have Ray
+    fix = "Install ray[default] for it, or set container.python to the image's Python that has it"
+    message = f"/usr/bin/python3 has no Ray. {fix}"
+    assert failure(made) == ("image", message)
 
 
-def test_a_python_without_ray_is_a_finding_without_a_container(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")
-        made.start(settings(trainer=shell("true"), container={"runtimes": ["none"]}), role="guard")
-        row = made.run_until("finding")
-        assert (row["kind"], row["check"], row["found"]) == ("preflight", "/usr/bin/python3", "no Ray")
-        assert row["fix"] == "activate its environment in setup, or set container.python"
-        made.head.close()
+def test_a_python_without_ray_is_a_finding_without_a_container(made: Cluster) -> None:
+    made.env.update(PYTHONPATH="", PYTHON="/usr/bin/python3")
+    made.start(settings(trainer=shell("true"), container={"runtimes": ["none"]}), role="guard")
+    row = made.run_until("finding")
+    assert (row["kind"], row["check"], row["found"]) == ("preflight", "/usr/bin/python3", "no Ray")
+    assert row["fix"] == "activate its environment in setup, or set container.python"
+    made.head.close()
 
 
 def test_a_ray_without_tokens(tmp_path: Path) -> None:
@@ -427,13 +408,12 @@ def test_a_ray_without_tokens(tmp_path: Path) -> None:
         assert "Use Ray 2.52 or later" in message
 
 
-def test_no_folder_for_the_trainer(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        kind, message = failure(made, container={"workdir": "/no/such"})
-        assert kind == "config"
-        assert message.startswith(
-            "/no/such: No such file or directory. It is the trainer's working directory: mount it"
-        )
+def test_no_folder_for_the_trainer(made: Cluster) -> None:
+    kind, message = failure(made, container={"workdir": "/no/such"})
+    assert kind == "config"
+    assert message.startswith(
+        "/no/such: No such file or directory. It is the trainer's working directory: mount it"
+    )
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
@@ -444,45 +424,46 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "code"), [(["/no/such"], 127), (["/etc/passwd"], 126)])
-def test_a_trainer_that_cannot_be_started(tmp_path: Path, command: list[str], code: int) -> None:
-    with cluster(tmp_path) as made:
-        assert made.exit_code(settings(trainer=trainer(*command))) == code
+def test_a_trainer_that_cannot_be_started(made: Cluster, command: list[str], code: int) -> None:
+    assert made.exit_code(settings(trainer=trainer(*command))) == code
 
 
-def test_resume_arguments_come_in_later_attempts(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        given = trainer("bash", "-c", 'echo "$@ $SLURMRAY_ATTEMPT"', "it", "a", resume=["--resume"])
-        assert made.exit_code(settings(trainer=given), job(attempt=2)) == 0
-        wait_for_output(made, "a --resume 2\n")
+def test_resume_arguments_come_in_later_attempts(made: Cluster) -> None:
+    given = trainer("bash", "-c", 'echo "$@ $SLURMRAY_ATTEMPT"', "it", "a", resume=["--resume"])
+    assert made.exit_code(settings(trainer=given), job(attempt=2)) == 0
+    wait_for_output(made, "a --resume 2\n")
 
 
-def test_the_values_of_a_sweep(tmp_path: Path) -> None:
+def test_the_values_of_a_sweep(made: Cluster) -> None:
     show = "import os, sys; print(sys.argv[1], os.environ['lr'])"
-    with cluster(tmp_path) as made:
-        given = trainer(sys.executable, "-c", show, "--lr=$lr")
-        made.start(settings(trainer=given, sweep={"lr": ["1", "$(x)"]}), job(env={"lr": "$(x)"}))
-        assert "--lr=$(x)" in made.run_until("trainer")["command"]
-        assert made.run_until("exit")["code"] == 0
-        wait_for_output(made, "--lr=$(x) $(x)\n")
+    given = trainer(sys.executable, "-c", show, "--lr=$lr")
+    made.start(settings(trainer=given, sweep={"lr": ["1", "$(x)"]}), job(env={"lr": "$(x)"}))
+    assert "--lr=$(x)" in made.run_until("trainer")["command"]
+    assert made.run_until("exit")["code"] == 0
+    wait_for_output(made, "--lr=$(x) $(x)\n")
 
 
-def test_a_node_that_does_not_join(tmp_path: Path) -> None:
-    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        made.env["RAY_FAULT"] = "no gpu-2"
-        kind, reason = failure(made, timeouts={"ready": 1, "heartbeat": 25})
-        assert kind == "probe"
-        assert reason.startswith("cluster not ready after 1 s: 1 of 2 nodes joined, missing gpu-2. Look at")
-        missing = [message for message in made.head.received if message["type"] == "not_ready"]
-        assert [(message["missing"], message["why"]) for message in missing] == [("gpu-2", "has not joined")]
+def test_a_node_that_does_not_join(two: Cluster) -> None:
+    two.env["RAY_FAULT"] = "no gpu-2"
+    kind, reason = failure(two, timeouts={"ready": 1, "heartbeat": 25})
+    assert kind == "probe"
+    assert reason.startswith("cluster not ready after 1 s: 1 of 2 nodes joined, missing gpu-2. Look at")
+    missing = [message for message in two.head.received if message["type"] == "not_ready"]
+    assert [(message["missing"], message["why"]) for message in missing] == [("gpu-2", "has not joined")]
+
+
+def replace_gpu_2(made: Cluster) -> str:
+    """Let the spare node join Ray in its place; return Ray's address."""
+    (gcs,) = [message["address"] for message in made.head.received if message["type"] == "join"]
+    made.send("replace", node="gpu-3", lost="gpu-2", address=gcs)
+    return str(gcs)
 
 
 def test_a_spare_node_joins_ray_in_place_of_another(tmp_path: Path) -> None:
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
-        made.start(settings(trainer=trainer("sleep", "60")), job(spares=["gpu-3"]))
-        gcs = made.run_until("join")["address"]
-        made.run_until("trainer")
+        made.train(settings(trainer=trainer("sleep", "60")), job(spares=["gpu-3"]))
         assert not find_pids_of("gpu-3", tmp_path)
-        made.send("replace", node="gpu-3", lost="gpu-2", address=gcs)
+        replace_gpu_2(made)
         made.events()
         assert find_pids_of("gpu-3", tmp_path)
         made.nodes[2].send("check_health")
@@ -512,11 +493,9 @@ def test_a_spare_node_has_its_stages_when_it_joins(tmp_path: Path, start: str) -
         ray={"start": start, "worker_args": ["--node-manager-port=0"]},
     )
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
-        made.start(spec, job(spares=["gpu-3"]))
-        gcs = made.run_until("join")["address"]
-        made.run_until("trainer")
+        made.train(spec, job(spares=["gpu-3"]))
         events.write_text("")
-        made.send("replace", node="gpu-3", lost="gpu-2", address=gcs)
+        replace_gpu_2(made)
         made.nodes[2].until("stage_done", stage="services-with-ray")
         lines = events.read_text().splitlines()
         own = [line for line in lines if line.split()[0] in ("data", "model", "head", "reward", "judge")]
@@ -534,38 +513,31 @@ def test_a_spare_node_whose_services_have_nothing_to_wait_for(tmp_path: Path) ->
         trainer=trainer("sleep", "60"),
     )
     with cluster(tmp_path, "gpu-1", "gpu-2", "gpu-3") as made:
-        made.start(spec, job(spares=["gpu-3"]))
-        gcs = made.run_until("join")["address"]
-        made.run_until("trainer")
-        made.send("replace", node="gpu-3", lost="gpu-2", address=gcs)
+        made.train(spec, job(spares=["gpu-3"]))
+        gcs = replace_gpu_2(made)
         made.events()
-        deadline = time.monotonic() + 120
-        while f"RAY_ADDRESS={gcs}\n" not in (tmp_path / "job-gpu-3/attach").read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_for_text(tmp_path / "job-gpu-3/attach", f"RAY_ADDRESS={gcs}\n")
 
 
 def find_pids_of(node: str, folder: Path) -> list[int]:
     return [pid for pid in find_pids("raylet") if in_folder(pid, node, folder)]
 
 
-def test_check_health_is_answered_only_while_ray_runs(tmp_path: Path) -> None:
-    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        assert made.exit_code(settings(trainer=trainer("false"))) == 1
-        made.send("check_health")
-        for node in made.nodes:
-            node.until("healthy")
-        raylet = next(pid for pid in find_pids("raylet") if in_folder(pid, "gpu-2", tmp_path))
-        os.kill(raylet, signal.SIGKILL)
-        while in_folder(raylet, "gpu-2", tmp_path):  # an ended process has no environment
-            time.sleep(0.01)
-        made.send("check_health")
-        made.head.until("healthy")
-        answers = []
-        with contextlib.suppress(TimeoutError):  # no further message
-            while message := made.nodes[1].next(1):
-                answers.append(message["type"])
-        assert "healthy" not in answers
+def test_check_health_is_answered_only_while_ray_runs(two: Cluster, tmp_path: Path) -> None:
+    assert two.exit_code(settings(trainer=trainer("false"))) == 1
+    two.send("check_health")
+    for node in two.nodes:
+        node.until("healthy")
+    raylet = next(pid for pid in find_pids("raylet") if in_folder(pid, "gpu-2", tmp_path))
+    os.kill(raylet, signal.SIGKILL)
+    wait_until(lambda: not in_folder(raylet, "gpu-2", tmp_path))  # an ended process has no environment
+    two.send("check_health")
+    two.head.until("healthy")
+    answers = []
+    with contextlib.suppress(TimeoutError):  # no further message
+        while message := two.nodes[1].next(1):
+            answers.append(message["type"])
+    assert "healthy" not in answers
 
 
 def find_pids(name: str) -> list[int]:
@@ -584,15 +556,14 @@ def in_folder(pid: int, node: str, folder: Path) -> bool:
     return False
 
 
-def test_versions_that_differ_from_the_head_node_s(tmp_path: Path) -> None:
-    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        made.start(settings())
-        made.run_until("ready")
-        made.send("head_versions", text="Ray 2.60.0, Python 3.9.1")
-        finding = made.run_until("finding")
-        assert (finding["node"], finding["check"], finding["kind"]) == ("gpu-2", "versions", "preflight")
-        assert finding["wanted"] == "Ray 2.60.0, Python 3.9.1, as on the head node"
-        assert made.run_until("unfit")["node"] == "gpu-2"
+def test_versions_that_differ_from_the_head_node_s(two: Cluster) -> None:
+    two.start(settings())
+    two.run_until("ready")
+    two.send("head_versions", text="Ray 2.60.0, Python 3.9.1")
+    finding = two.run_until("finding")
+    assert (finding["node"], finding["check"], finding["kind"]) == ("gpu-2", "versions", "preflight")
+    assert finding["wanted"] == "Ray 2.60.0, Python 3.9.1, as on the head node"
+    assert two.run_until("unfit")["node"] == "gpu-2"
 
 
 def test_stages_on_two_nodes(tmp_path: Path) -> None:
@@ -681,38 +652,36 @@ def test_prepare_steps_wait_for_the_burn_in(tmp_path: Path, torch: dict[str, str
     assert left_over(tmp_path) == []
 
 
-def test_an_unknown_protocol_version_is_reported(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        node = Node(tmp_path / "job", "gpu-1", made.env)
-        assert node.process.stdin
-        node.process.stdin.write(b'no message\n{"type":"unknown","v":1}\n{"type":"job","v":99}\n')
-        node.process.stdin.flush()
-        message = node.until("failed")
-        assert message["kind"] == "internal"
-        assert "protocol version 99" in message["message"]
-        node.close()
+def test_an_unknown_protocol_version_is_reported(made: Cluster, tmp_path: Path) -> None:
+    node = Node(tmp_path / "job", "gpu-1", made.env)
+    assert node.process.stdin
+    node.process.stdin.write(b'no message\n{"type":"unknown","v":1}\n{"type":"job","v":99}\n')
+    node.process.stdin.flush()
+    message = node.until("failed")
+    assert message["kind"] == "internal"
+    assert "protocol version 99" in message["message"]
+    node.close()
 
 
 def setup_in_container(commands: str, timeout: int = 600, **spec: Any) -> dict[str, Any]:
     return settings(container={"setup": commands, "setup_timeout": timeout}, trainer=trainer("true"), **spec)
 
 
-def test_setup_in_the_container(tmp_path: Path) -> None:
+def test_setup_in_the_container(two: Cluster, tmp_path: Path) -> None:
     """It can install Ray itself; the worker's messages wait for it."""
-    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        (tmp_path / "lib").rename(tmp_path / "later")
-        (tmp_path / "lib").mkdir()
-        install = (
-            f"flock {tmp_path} cp -r {tmp_path}/later/. {tmp_path}/lib; echo installed by $USER, $MINE, $PWD"
-            "; stat -c mode=%a $0"
-        )
-        slow = {"gpu-2": {"env_file": {}, "node_env": {"SLOW": "4"}}}
-        spec = setup_in_container("sleep ${SLOW-1}; " + install, env={"MINE": "mine"})
-        assert made.exit_code(spec, variables=slow) == 0
-        for node in made.nodes:
-            assert "installed by alice, mine, /\nmode=600\n" in node.log.read_text()
-            assert node.close() == 0
-            assert list(node.folder.iterdir()) == []
+    (tmp_path / "lib").rename(tmp_path / "later")
+    (tmp_path / "lib").mkdir()
+    install = (
+        f"flock {tmp_path} cp -r {tmp_path}/later/. {tmp_path}/lib; echo installed by $USER, $MINE, $PWD"
+        "; stat -c mode=%a $0"
+    )
+    slow = {"gpu-2": {"env_file": {}, "node_env": {"SLOW": "4"}}}
+    spec = setup_in_container("sleep ${SLOW-1}; " + install, env={"MINE": "mine"})
+    assert two.exit_code(spec, variables=slow) == 0
+    for node in two.nodes:
+        assert "installed by alice, mine, /\nmode=600\n" in node.log.read_text()
+        assert node.close() == 0
+        assert list(node.folder.iterdir()) == []
 
 
 def make_venv(folder: Path) -> Path:
@@ -726,57 +695,49 @@ def make_venv(folder: Path) -> Path:
 SHOW_PYTHON = "import os, sys; print(sys.executable, *map(os.environ.get, ('MINE', 'ENV', 'GONE')))"
 
 
-def test_what_a_setup_in_the_container_exports(tmp_path: Path) -> None:
+def test_what_a_setup_in_the_container_exports(two: Cluster, tmp_path: Path) -> None:
     """Also over `env`; and another Python first in PATH is that of the container process, and so of Ray."""
     python = make_venv(tmp_path)
     commands = f"export MINE=mine ENV=changed PATH={python.parent}:$PATH; unset GONE; set -- a; exit 0"
     spec = setup_in_container(commands, env={"ENV": "env", "GONE": "env"})
     spec["trainer"].update(trainer("python3", "-c", SHOW_PYTHON))
-    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        made.start(spec)
-        made.run_until("phase", text=f"container.setup has activated {python}")
-        made.run_until("ready")
-        for node in made.nodes:
-            argv = Path(f"/proc/{node.process.pid}/cmdline").read_text().split("\0")
-            assert argv[0] == str(python)
-            assert not (node.folder / "resume").exists()
-        assert made.run_until("exit")["code"] == 0
-        wait_for_output(made, f"{python} mine changed None\n")
-        assert {node.close() for node in made.nodes} == {0}
-    assert left_over(tmp_path) == []
+    two.start(spec)
+    two.run_until("phase", text=f"container.setup has activated {python}")
+    two.run_until("ready")
+    for node in two.nodes:
+        argv = Path(f"/proc/{node.process.pid}/cmdline").read_text().split("\0")
+        assert argv[0] == str(python)
+        assert not (node.folder / "resume").exists()
+    assert two.run_until("exit")["code"] == 0
+    wait_for_output(two, f"{python} mine changed None\n")
+    assert {node.close() for node in two.nodes} == {0}
 
 
-def test_a_setup_in_the_container_finds_ray(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        lib = made.env.pop("PYTHONPATH")
-        made.env["PYTHON"] = "/usr/bin/python3"  # the tests' own Python may have Ray
-        assert made.exit_code(setup_in_container(f"export PYTHONPATH={lib}")) == 0
+def test_a_setup_in_the_container_finds_ray(made: Cluster) -> None:
+    lib = made.env.pop("PYTHONPATH")
+    made.env["PYTHON"] = "/usr/bin/python3"  # the tests' own Python may have Ray
+    assert made.exit_code(setup_in_container(f"export PYTHONPATH={lib}")) == 0
 
 
-def test_the_job_ends_while_another_python_is_activated(tmp_path: Path) -> None:
+def test_the_job_ends_while_another_python_is_activated(made: Cluster, tmp_path: Path) -> None:
     python = make_venv(tmp_path)
-    with cluster(tmp_path) as made:
-        made.start(setup_in_container(f"export PATH={python.parent}:$PATH"))
-        made.run_until("phase", text=f"container.setup has activated {python}")
-        assert made.head.close() == 0
-    assert left_over(tmp_path) == []
+    made.start(setup_in_container(f"export PATH={python.parent}:$PATH"))
+    made.run_until("phase", text=f"container.setup has activated {python}")
+    assert made.head.close() == 0
 
 
-def test_the_python_of_the_job_spec_comes_first_in_path(tmp_path: Path) -> None:
+def test_the_python_of_the_job_spec_comes_first_in_path(made: Cluster, tmp_path: Path) -> None:
     python = make_venv(tmp_path)
     spec = settings(container={"python": str(python)}, trainer=trainer("python3", "-c", SHOW_PYTHON))
-    with cluster(tmp_path) as made:
-        assert made.exit_code(spec) == 0
-        wait_for_output(made, f"{python} None None None\n")
+    assert made.exit_code(spec) == 0
+    wait_for_output(made, f"{python} None None None\n")
 
 
-def test_a_setup_in_the_container_that_leaves_a_process(tmp_path: Path) -> None:
+def test_a_setup_in_the_container_that_leaves_a_process(made: Cluster) -> None:
     """E.g. Xvfb: it is not awaited, although it has the pipe of the output."""
-    with cluster(tmp_path) as made:
-        assert made.exit_code(setup_in_container("sleep 600 & echo started")) == 0
-        assert "started\n" in made.head.log.read_text()
-        assert made.head.close() == 0
-    assert left_over(tmp_path) == []
+    assert made.exit_code(setup_in_container("sleep 600 & echo started")) == 0
+    assert "started\n" in made.head.log.read_text()
+    assert made.head.close() == 0
 
 
 def test_the_last_lines_of_a_setup_in_the_container(tmp_path: Path) -> None:
@@ -791,89 +752,81 @@ def test_the_last_lines_of_a_setup_in_the_container(tmp_path: Path) -> None:
     assert (done.returncode, Path(files[1]).read_text()) == (3, "ERROR: no such package\n")
 
 
-@pytest.mark.parametrize("level", ["fail", "none"])
-def test_a_setup_in_the_container_that_fails(tmp_path: Path, level: str) -> None:
-    commands = "echo one\nfalse | true\necho ERROR: no such package >&2\n(exit 3)\necho not reached"
-    with cluster(tmp_path) as made:
-        made.start(setup_in_container(commands, preflight=level))
-        finding = made.run_until("finding")
-        made.run_until("unfit")
-        assert "not reached" not in made.head.log.read_text()
-    assert finding["kind"] == "preflight"
-    assert (finding["check"], finding["wanted"]) == ("container.setup", "exit code 0")
-    assert finding["found"] == "exited with 3: ERROR: no such package"
+ONE = "echo one\nfalse | true\necho ERROR: no such package >&2\n(exit 3)\necho not reached"
+NO_PACKAGE = ("exited with 3: ERROR: no such package", "correct it; the node's log has its output")
 
 
-def test_a_setup_in_the_container_that_leaves_its_shell(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.start(setup_in_container("export A=b; exec true"))
-        finding = made.run_until("finding")
-        made.run_until("unfit")
-    assert finding["found"] == "exited with 0 before its end"
-    assert finding["fix"] == "it must not exec, nor exit with a trap of its own"
+@pytest.mark.parametrize(
+    ("commands", "more", "row"),
+    [
+        (ONE, {}, NO_PACKAGE),
+        (ONE, {"preflight": "none"}, NO_PACKAGE),
+        (
+            "export A=b; exec true",
+            {},
+            ("exited with 0 before its end", "it must not exec, nor exit with a trap of its own"),
+        ),
+        (
+            "trap '' TERM; sleep 1000",
+            {"timeout": 1},
+            ("no end after 1 s", "raise container.setup_timeout"),
+        ),
+    ],
+    ids=["fails", "fails without preflight", "leaves its shell", "has no end"],
+)
+def test_a_setup_in_the_container_that(
+    made: Cluster, commands: str, more: dict[str, Any], row: tuple[str, str]
+) -> None:
+    made.start(setup_in_container(commands, **more))
+    if "timeout" in more:
+        assert made.run_until("heartbeat")["doing"] == "container.setup"
+    finding = made.run_until("finding")
+    made.run_until("unfit")
+    assert "not reached" not in made.head.log.read_text()
+    assert made.head.close() == 0
+    kind, check, wanted = (finding[name] for name in ("kind", "check", "wanted"))
+    assert (kind, check, wanted) == ("preflight", "container.setup", "exit code 0")
+    assert (finding["found"], finding["fix"]) == row
 
 
-def test_a_setup_in_the_container_with_a_trap_of_its_own(tmp_path: Path) -> None:
+def test_a_setup_in_the_container_with_a_trap_of_its_own(made: Cluster) -> None:
     spec = setup_in_container("trap 'echo bye' EXIT; export MINE=mine")
     spec["trainer"].update(trainer("sh", "-c", "echo is $MINE"))
-    with cluster(tmp_path) as made:
-        assert made.exit_code(spec) == 0
-        wait_for_output(made, "is mine\n")
+    assert made.exit_code(spec) == 0
+    wait_for_output(made, "is mine\n")
 
 
-def test_a_setup_in_the_container_without_end(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.start(setup_in_container("trap '' TERM; sleep 1000", timeout=1))
-        assert made.run_until("heartbeat")["doing"] == "container.setup"
-        finding = made.run_until("finding")
-        assert (finding["found"], finding["fix"]) == ("no end after 1 s", "raise container.setup_timeout")
-        made.run_until("unfit")
+@pytest.mark.parametrize("kind", ["stop", "stop_at_limit", "stop_before_restart", "tether"])
+def test_the_job_ends_during_the_setup_in_the_container(made: Cluster, kind: str) -> None:
+    made.start(setup_in_container("sleep 1000"))
+    made.run_until("phase", text="container.setup runs")
+    if kind == "tether":
         assert made.head.close() == 0
-    assert left_over(tmp_path) == []
-
-
-@pytest.mark.parametrize("kind", ["stop", "stop_at_limit", "stop_before_restart"])
-def test_the_job_ends_during_the_setup_in_the_container(tmp_path: Path, kind: str) -> None:
-    with cluster(tmp_path) as made:
-        made.start(setup_in_container("sleep 1000"))
-        made.run_until("phase", text="container.setup runs")
+    else:
         made.send(kind, seconds=1)
         assert made.head.process.wait(20) == 0
-    assert left_over(tmp_path) == []
 
 
-def test_the_tether_ends_during_the_setup_in_the_container(tmp_path: Path) -> None:
-    with cluster(tmp_path) as made:
-        made.start(setup_in_container("sleep 1000"))
-        made.run_until("phase", text="container.setup runs")
-        assert made.head.close() == 0
-    assert left_over(tmp_path) == []
-
-
-def test_variables_that_the_node_knows(tmp_path: Path) -> None:
+def test_variables_that_the_node_knows(made: Cluster) -> None:
     """env_file < env of the job spec < node_env."""
     names = ("A", "B", "C", "RAY_ADDRESS")
     show = f"import json, os; print(json.dumps([os.environ[name] for name in {names}]))"
     spec = settings(env={"B": "spec", "C": "spec"}, trainer=trainer(sys.executable, "-c", show))
     given = dict.fromkeys(names, "file")
-    with cluster(tmp_path) as made:
-        assert made.exit_code(spec, variables={"gpu-1": {"env_file": given, "node_env": {"C": "node"}}}) == 0
-        wait_for_output(made, "\n")
-        values = json.loads(made.output())
+    assert made.exit_code(spec, variables={"gpu-1": {"env_file": given, "node_env": {"C": "node"}}}) == 0
+    values = json.loads(wait_for_output(made))
     assert values[:3] == ["file", "spec", "node"]
     assert values[3].startswith("127.0.0.1:")
 
 
 @pytest.mark.attack("GPU masks of an image or a shell", inputs=1)
 @pytest.mark.parametrize("given", [{}, {"CUDA_VISIBLE_DEVICES": "2"}, {"CUDA_VISIBLE_DEVICES": ""}])
-def test_gpu_masks_are_those_of_the_node_agent(tmp_path: Path, given: dict[str, str]) -> None:
+def test_gpu_masks_are_those_of_the_node_agent(made: Cluster, given: dict[str, str]) -> None:
     run = "import json, os; print(json.dumps({n: os.environ[n] for n in os.environ if 'VISIBLE' in n}))"
-    with cluster(tmp_path) as made:
-        made.env.update(CUDA_VISIBLE_DEVICES="7", HIP_VISIBLE_DEVICES="7", ROCR_VISIBLE_DEVICES="0,1")
-        spec = settings(trainer=trainer(sys.executable, "-c", run))
-        assert made.exit_code(spec, variables={"gpu-1": {"gpu_masks": given}}) == 0
-        wait_for_output(made, "\n")
-        assert json.loads(made.output()) == given
+    made.env.update(CUDA_VISIBLE_DEVICES="7", HIP_VISIBLE_DEVICES="7", ROCR_VISIBLE_DEVICES="0,1")
+    spec = settings(trainer=trainer(sys.executable, "-c", run))
+    assert made.exit_code(spec, variables={"gpu-1": {"gpu_masks": given}}) == 0
+    assert json.loads(wait_for_output(made)) == given
 
 
 def test_programs_of_the_job_have_the_submitter_s_umask(tmp_path: Path) -> None:
@@ -907,7 +860,7 @@ def test_ray_s_logs_stay_for_the_node_agent(tmp_path: Path, has_succeeded: bool)
     assert left == ([] if has_succeeded else ["ray-logs", "ray-logs/raylet.out"])
 
 
-def test_a_node_for_services_alone(tmp_path: Path) -> None:
+def test_a_node_for_services_alone(two: Cluster, tmp_path: Path) -> None:
     """It is not in Ray, does the prepare steps of all nodes, and is healthy."""
     log = tmp_path / "log"
     run = (
@@ -920,35 +873,26 @@ def test_a_node_for_services_alone(tmp_path: Path) -> None:
         trainer=shell(f"echo $SERVICE_JUDGE_HOSTS; until [[ -e {log}.over ]]; do sleep 0.1; done"),
         ray={"nodes": 1},
     )
-    with cluster(tmp_path, "gpu-1", "gpu-2") as made:
-        made.start(spec)
-        made.run_until("trainer")
-        assert "1/1 nodes, 2/2 GPUs" in [m["text"] for m in made.head.received if m["type"] == "phase"]
-        wait_for_output(made, "\n")
-        assert made.output() == "gpu-2\n"
-        made.send("check_health")
-        assert {made.run_until("healthy")["node"] for _ in made.nodes} == {"gpu-1", "gpu-2"}
-        (tmp_path / "log.end").touch()
-        made.run_until("phase", text="service judge exited with 0 on gpu-2: restart 1 of 1")
-        while log.read_text().count("\n") < 2:
-            time.sleep(0.05)
-        assert log.read_text() == "1 0,1 none\n" * 2
-        assert "ray start" not in made.nodes[1].log.read_text()
-        (tmp_path / "log.over").touch()
-        assert made.run_until("exit")["code"] == 0
-        assert {node.close() for node in made.nodes} == {0}
+    two.train(spec)
+    assert "1/1 nodes, 2/2 GPUs" in [m["text"] for m in two.head.received if m["type"] == "phase"]
+    assert wait_for_output(two) == "gpu-2\n"
+    two.send("check_health")
+    assert {two.run_until("healthy")["node"] for _ in two.nodes} == {"gpu-1", "gpu-2"}
+    (tmp_path / "log.end").touch()
+    two.run_until("phase", text="service judge exited with 0 on gpu-2: restart 1 of 1")
+    wait_until(lambda: log.read_text() == "1 0,1 none\n" * 2, log.read_text)
+    assert "ray start" not in two.nodes[1].log.read_text()
+    (tmp_path / "log.over").touch()
+    assert two.run_until("exit")["code"] == 0
+    assert {node.close() for node in two.nodes} == {0}
 
 
 def test_heartbeats_while_the_loop_waits(tmp_path: Path) -> None:
     """Before the first message and with nothing to do."""
     folder = tmp_path / "job"
     node = Node(folder, "gpu-1", {"PATH": os.environ["PATH"]})
-    deadline = time.monotonic() + 30
-    seen: set[int] = set()
-    while len(seen) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-        if (folder / heartbeat.FILE).exists():
-            seen.add((folder / heartbeat.FILE).stat().st_mtime_ns)
+    wait_until((folder / heartbeat.FILE).exists)
+    first = (folder / heartbeat.FILE).stat().st_mtime_ns
+    wait_until(lambda: (folder / heartbeat.FILE).stat().st_mtime_ns > first)
     assert node.close() == 0
     assert list(folder.iterdir()) == []

@@ -23,6 +23,8 @@ from slurmray.agent.container import ray_job as role
 from slurmray.agent.job_errors import JobError
 from tests.processes import bounded
 from tests.unit.agent.containers import cluster, settings, write_agent
+from tests.unit.agent.users import needs_root
+from tests.unit.agent.waiting import wait_until
 
 # Names and behaviour are those of ray.job_submission. HOW names the fault to imitate.
 CLIENT = """
@@ -188,9 +190,7 @@ def test_a_signal_reaches_the_trainer_which_chooses_its_exit_code(
 
 def test_a_signal_before_the_trainer_has_started_stops_the_job(ray_job: Run) -> None:
     with ray_job.start(["true"], "waits") as process:
-        while not (ray_job.folder / "session_latest").exists():
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_until((ray_job.folder / "session_latest").exists)
         process.send_signal(signal.SIGTERM)
     assert process.returncode == 143
 
@@ -342,7 +342,7 @@ with socket.create_server(("127.0.0.1", 0)) as it:
 
 
 @pytest.mark.attack("another user listens on a port of the job", inputs=1)
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs processes of two users")
+@needs_root
 def test_no_request_is_made_while_another_user_has_the_port() -> None:
     for user in (0, 1002):
         argv = [sys.executable, "-c", LISTENER, str(user)]

@@ -17,6 +17,8 @@ from slurmray.agent.heartbeat import Timer
 from slurmray.agent.job_errors import Finished, JobError
 from slurmray.agent.node.service_logs import ServiceLogs
 from tests.unit.agent.containers import LogAgent, group, job, prepare, service, settings, write_agent
+from tests.unit.agent.users import umask_is
+from tests.unit.agent.waiting import wait_until
 from tests.unit.agent.wire_types import TO_CONTROLLER, checked
 
 
@@ -55,19 +57,34 @@ class Node(node_context.NodeContext):
     def until_done(self, stage: str) -> None:
         self.until(lambda: {"type": "stage_done", "stage": stage} in self.sent)
 
+    def begin(self, stage: str) -> None:
+        """Begin its stages, and wait until this one is done here."""
+        self.stages.begin()
+        self.until_done(stage)
+
+    def failure(self) -> JobError:
+        """Begin its stages; return the error to which that comes."""
+        with pytest.raises(JobError) as caught:
+            self.stages.begin()
+            self.until(lambda: False)
+        return caught.value
+
     def child_ended(self, role: str, code: int) -> None:
         self.stages.child_ended(role, code)
 
     def until(self, holds: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 30  # bounds a hang
-        while not holds():
-            assert time.monotonic() < deadline, self.sent
+        def look() -> object:
             self.children.reap()
-            time.sleep(0.02)
+            return holds()
+
+        wait_until(look, lambda: self.sent)
+
+
+Make = Callable[..., Node]
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+def node(tmp_path: Path) -> Iterator[Make]:
     made: list[Node] = []
 
     def make(name: str = "gpu-1", done_before: list[str] | None = None, **spec: Any) -> Node:
@@ -91,7 +108,7 @@ def append(path: Path, text: str) -> str:
     return f"echo {text} >>{path}"
 
 
-def test_order_of_stages(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_order_of_stages(node: Make, tmp_path: Path) -> None:
     log = tmp_path / "log"
     one = node(
         prepare=[
@@ -116,8 +133,7 @@ def test_order_of_stages(node: Callable[..., Node], tmp_path: Path) -> None:
     one.until_done("services")
     assert "late" not in log.read_text()
     one.is_ready = True
-    one.stages.begin()
-    one.until_done("prepare-with-ray")
+    one.begin("prepare-with-ray")
     assert "late 10.0.0.1:6379\n" in log.read_text()
     for stage in ("services", "prepare-with-ray"):
         assert not one.stages.may_train()
@@ -170,9 +186,7 @@ ALL = ("burn-in", "prepare", "services", "prepare-with-ray", "services-with-ray"
         (ALL[1:2] + ALL[4:], True, ["-> prepare", "prepare -> services-with-ray"]),
     ],
 )
-def test_which_stages_begin(
-    node: Callable[..., Node], names: tuple[str, ...], is_ready: bool, steps: list[str]
-) -> None:
+def test_which_stages_begin(node: Make, names: tuple[str, ...], is_ready: bool, steps: list[str]) -> None:
     one = node()
     one.is_ready = is_ready
     made = idle(one, *names)
@@ -188,7 +202,7 @@ def test_which_stages_begin(
         assert not done or made[done.strip()].has_ended
 
 
-def test_a_stage_that_only_other_nodes_have(node: Callable[..., Node]) -> None:
+def test_a_stage_that_only_other_nodes_have(node: Make) -> None:
     one = node()
     made = idle(one, "services")
     one.stages.on_stage_done("prepare-with-ray")
@@ -197,7 +211,7 @@ def test_a_stage_that_only_other_nodes_have(node: Callable[..., Node]) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_trainer_waits_for_each_stage(node: Callable[..., Node], name: str) -> None:
+def test_the_trainer_waits_for_each_stage(node: Make, name: str) -> None:
     """Ray on a node that joins waits only for those that do not need it."""
     one = node()
     one.is_ready = True
@@ -218,7 +232,7 @@ def test_the_trainer_waits_for_each_stage(node: Callable[..., Node], name: str) 
     assert not one.stages.may_train(), "the job is being ended"
 
 
-def test_stages_of_a_job_that_is_being_ended(node: Callable[..., Node]) -> None:
+def test_stages_of_a_job_that_is_being_ended(node: Make) -> None:
     """Prepare steps have their grace period, and nothing else begins."""
     one = node()
     made = idle(one, "prepare", "services")
@@ -232,7 +246,7 @@ def test_stages_of_a_job_that_is_being_ended(node: Callable[..., Node]) -> None:
     assert not made["services"].has_begun
 
 
-def test_a_node_that_joins_does_not_wait_for_others(node: Callable[..., Node]) -> None:
+def test_a_node_that_joins_does_not_wait_for_others(node: Make) -> None:
     """And no longer measures: the nodes that it would measure with train."""
     one = node(burn_in=10, is_replacement=True, prepare=[{"name": "data", "run": "true", "where": "all"}])
     assert [*one.stages.work] == ["prepare"]
@@ -251,7 +265,7 @@ def test_a_node_that_joins_does_not_wait_for_others(node: Callable[..., Node]) -
     assert one.stages.may_train()
 
 
-def test_a_node_of_the_first_start_measures(node: Callable[..., Node]) -> None:
+def test_a_node_of_the_first_start_measures(node: Make) -> None:
     one = node("gpu-2", burn_in=10)
     assert [*one.stages.work] == ["burn-in"]
     assert [*node("gpu-2", burn_in=0).stages.work] == []
@@ -262,7 +276,7 @@ SHOWN = 'for pid in $$ $PPID; do tr "\\0" " " </proc/$pid/cmdline; done >OUT; tr
 
 
 @pytest.mark.attack("processes and files of another user's job", inputs=3)
-def test_ps_does_not_show_commands(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_ps_does_not_show_commands(node: Make, tmp_path: Path) -> None:
     def shown(name: str) -> str:
         return SHOWN.replace("OUT", str(tmp_path / name))
 
@@ -271,14 +285,10 @@ def test_ps_does_not_show_commands(node: Callable[..., Node], tmp_path: Path) ->
         prepare=[{"name": "data", "run": shown("prepare")}],
         services=[{"name": "web", "run": shown("service") + "; sleep 60", "ready": ready}],
     )
-    old = os.umask(0)
-    try:
-        one.stages.begin()
-        one.until_done("prepare")
+    with umask_is(0):
+        one.begin("prepare")
         one.stages.on_stage_done("prepare")
         one.until_done("services")
-    finally:
-        os.umask(old)
     for name in ("prepare", "service", "ready"):
         assert "bash " in (text := (tmp_path / name).read_text())
         assert "hunter2" not in text
@@ -289,7 +299,7 @@ def test_ps_does_not_show_commands(node: Callable[..., Node], tmp_path: Path) ->
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
 
-def test_ps_does_not_show_a_service_outside_the_container(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_ps_does_not_show_a_service_outside_the_container(node: Make, tmp_path: Path) -> None:
     with outside_service(
         node, tmp_path, ["bash", "-c", SHOWN.replace("OUT", "out")], os.environ["PATH"]
     ) as service:
@@ -297,7 +307,7 @@ def test_ps_does_not_show_a_service_outside_the_container(node: Callable[..., No
     assert "hunter2" not in (tmp_path / "out").read_text()
 
 
-def test_heartbeats_while_a_node_works_on_a_stage(node: Callable[..., Node]) -> None:
+def test_heartbeats_while_a_node_works_on_a_stage(node: Make) -> None:
     one = node(prepare=[{"name": "data", "run": "sleep 60"}])
     heartbeat = {"type": "heartbeat", "doing": "prepare"}
     one.stages.begin()
@@ -314,17 +324,15 @@ def test_heartbeats_while_a_node_works_on_a_stage(node: Callable[..., Node]) -> 
 
 
 @pytest.mark.parametrize("run", ["exit 3", ["/no/such/program"]])
-def test_a_prepare_step_that_fails(node: Callable[..., Node], run: object) -> None:
+def test_a_prepare_step_that_fails(node: Make, run: object) -> None:
     one = node(prepare=[{"name": "data", "run": run}])
-    with pytest.raises(JobError) as caught:
-        one.stages.begin()
-        one.until(lambda: False)
-    assert caught.value.kind == "prepare"
+    error = one.failure()
+    assert error.kind == "prepare"
     texts = ("prepare step data exited with 3", "data: /no/such/program: No such file or directory")
-    assert caught.value.message.startswith(texts)
+    assert error.message.startswith(texts)
 
 
-def test_steps_with_once_are_not_repeated(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_steps_with_once_are_not_repeated(node: Make, tmp_path: Path) -> None:
     log = tmp_path / "log"
     items = [
         {"name": "data", "run": append(log, "data"), "once": True},
@@ -332,19 +340,17 @@ def test_steps_with_once_are_not_repeated(node: Callable[..., Node], tmp_path: P
         {"name": "each", "run": append(log, "each")},
     ]
     first = node(prepare=items)
-    first.stages.begin()
-    first.until_done("prepare")
+    first.begin("prepare")
     marks = [message["name"] for message in first.sent if message["type"] == "prepared"]
     assert marks == ["data", "model@gpu-1"]
     for name, expected in (("gpu-1", "each\n"), ("gpu-2", "model\n")):
         log.write_text("")
         again = node(name, marks, prepare=items)
-        again.stages.begin()
-        again.until_done("prepare")
+        again.begin("prepare")
         assert log.read_text() == expected
 
 
-def test_grace_period_of_a_prepare_step(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_grace_period_of_a_prepare_step(node: Make, tmp_path: Path) -> None:
     log = tmp_path / "log"
     save = f"trap 'echo saved >>{log}; exit 3' USR1; echo up >>{log}; while :; do sleep 0.05; done"
     items = [{"name": "data", "run": save, "once": True}, {"name": "next", "run": append(log, "next")}]
@@ -363,68 +369,55 @@ def test_grace_period_of_a_prepare_step(node: Callable[..., Node], tmp_path: Pat
     assert "prepared" not in [message["type"] for message in one.sent]
 
 
-def test_a_service_is_restarted_at_most_that_often(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_a_service_is_restarted_at_most_that_often(node: Make, tmp_path: Path) -> None:
     log = tmp_path / "log"
     one = node(services=[{"name": "reward", "run": append(log, "begins") + "; exit 5", "restarts": 2}])
-    with pytest.raises(JobError) as caught:
-        one.stages.begin()
-        one.until(lambda: False)
-    assert (caught.value.kind, caught.value.message[:28]) == ("service", "service reward exited with 5")
+    error = one.failure()
+    assert (error.kind, error.message[:28]) == ("service", "service reward exited with 5")
     assert log.read_text() == "begins\n" * 3
     again = [text for text in one.texts() if "restart" in text]
     assert again == [f"service reward exited with 5 on gpu-1: restart {count} of 2" for count in (1, 2)]
 
 
-def test_a_service_whose_end_is_only_logged(node: Callable[..., Node]) -> None:
+def test_a_service_whose_end_is_only_logged(node: Make) -> None:
     one = node(services=[{"name": "reward", "run": "exit 5", "on_end": "ignore"}])
     one.stages.begin()
     one.until(lambda: "service reward exited with 5 on gpu-1; the job continues" in one.texts())
 
 
-def test_a_service_that_ends_before_it_is_ready(node: Callable[..., Node]) -> None:
+def test_a_service_that_ends_before_it_is_ready(node: Make) -> None:
     reward = {"name": "reward", "run": "exit 5", "on_end": "ignore", "ready": {"run": "exit 1"}}
     one = node(services=[reward])
-    with pytest.raises(JobError) as caught:
-        one.stages.begin()
-        one.until(lambda: False)
-    assert (caught.value.kind, caught.value.message[:28]) == ("service", "service reward exited with 5")
+    error = one.failure()
+    assert (error.kind, error.message[:28]) == ("service", "service reward exited with 5")
 
 
-def test_the_gpus_of_services(node: Callable[..., Node], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "lines", "of_ray"),
+    [
+        ("gpu-1", {"a: 5,6", "b: ", "c: 7"}, "0,1,2,3,4"),
+        ("gpu-2", {"a: 2,3", "b: ", "d: 4,5,6,7"}, "0,1"),
+    ],
+)
+def test_the_gpus_of_services(node: Make, tmp_path: Path, name: str, lines: set[str], of_ray: str) -> None:
+    """Of the head node, and of a worker."""
     log = tmp_path / "log"
     show = f'echo "$NAME: $CUDA_VISIBLE_DEVICES" >>{log}; sleep 60'
-    one = node(
-        gpus=8,
-        services=[
-            {"name": name, "run": show, "env": {"NAME": name}, "gpus": gpus, "where": where}
-            for name, gpus, where in (("a", 2, "all"), ("b", 0, "all"), ("c", 1, "head"), ("d", 4, "workers"))
-        ],
-    )
+    places = (("a", 2, "all"), ("b", 0, "all"), ("c", 1, "head"), ("d", 4, "workers"))
+    services = [
+        {"name": each, "run": show, "env": {"NAME": each}, "gpus": gpus, "where": where}
+        for each, gpus, where in places
+    ]
+    one = node(name, gpus=8, services=services)
     one.stages.begin()
     one.until(lambda: log.exists() and log.read_text().count("\n") == 3)
-    assert set(log.read_text().splitlines()) == {"a: 5,6", "b: ", "c: 7"}
-    assert variables.gpus_of_ray(one) == {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}
-    assert variables.gpus_of_ray(node()) == {}
+    assert set(log.read_text().splitlines()) == lines
+    assert variables.gpus_of_ray(one) == {"CUDA_VISIBLE_DEVICES": of_ray}
+    assert variables.gpus_of_ray(node(name)) == {}
+    assert variables.gpus_of_ray(node("gpu-2", gpus=8, services=services[2:3])) == {}, "the head node's alone"
 
 
-def test_the_gpus_of_services_on_a_worker(node: Callable[..., Node], tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    show = f'echo "$NAME: $CUDA_VISIBLE_DEVICES" >>{log}; sleep 60'
-    places = (("a", 2, "all"), ("b", 1, "head"), ("c", 4, "workers"))
-    services = [
-        {"name": name, "run": show, "env": {"NAME": name}, "gpus": gpus, "where": where}
-        for name, gpus, where in places
-    ]
-    worker = node("gpu-2", gpus=8, services=services)
-    worker.stages.begin()
-    worker.until(lambda: log.exists() and log.read_text().count("\n") == 2)
-    assert set(log.read_text().splitlines()) == {"a: 2,3", "c: 4,5,6,7"}
-    assert variables.gpus_of_ray(worker) == {"CUDA_VISIBLE_DEVICES": "0,1"}
-    only_head = node("gpu-2", gpus=8, services=services[1:2])
-    assert variables.gpus_of_ray(only_head) == {}
-
-
-def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_a_service_that_needs_ray(node: Make, tmp_path: Path) -> None:
     log = tmp_path / "log"
     show = (
         f'echo "$NAME: $RAY_ADDRESS $PYTHONUNBUFFERED ${{CUDA_VISIBLE_DEVICES-unset}}" >>{log}; exec sleep 60'
@@ -436,8 +429,7 @@ def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> 
     ]
     steps = [{"name": "warm-up", "run": "true", "needs_ray": True, "where": "all"}]
     one = node(gpus=8, services=services, prepare=steps)
-    one.stages.begin()
-    one.until_done("services")
+    one.begin("services")
     one.is_ready = True
     one.stages.on_stage_done("services")
     one.until_done("prepare-with-ray")
@@ -461,7 +453,7 @@ def test_a_service_that_needs_ray(node: Callable[..., Node], tmp_path: Path) -> 
     assert not [role for role in one.children.roles.values() if role.startswith("service")]
 
 
-def test_services_end_in_reverse_order(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_services_end_in_reverse_order(node: Make, tmp_path: Path) -> None:
     log = tmp_path / "log"
     run = "trap 'echo $NAME >>LOG; exit' TERM; echo up >>LOG; while :; do sleep 0.05; done".replace(
         "LOG", str(log)
@@ -476,7 +468,7 @@ def test_services_end_in_reverse_order(node: Callable[..., Node], tmp_path: Path
 
 @contextmanager
 def outside_service(
-    node: Callable[..., Node], tmp_path: Path, run: list[str], path: str = "/nowhere"
+    node: Make, tmp_path: Path, run: list[str], path: str = "/nowhere"
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a service outside the container, like the node agent."""
     env = {"PATH": path, "MINE": 'it\'s "$HOME"\n`id`'}
@@ -493,7 +485,7 @@ def outside_service(
                 os.killpg(service.pid, signal.SIGKILL)
 
 
-def test_a_service_outside_the_container(node: Callable[..., Node], tmp_path: Path) -> None:
+def test_a_service_outside_the_container(node: Make, tmp_path: Path) -> None:
     show = 'printf "%s" "$MINE $NODE_RANK ${RAY_USAGE_STATS_ENABLED-nothing of Ray}" >out; exit 5'
     with outside_service(node, tmp_path, ["/bin/sh", "-c", show]) as service:
         assert service.wait(20) == 5
@@ -501,19 +493,17 @@ def test_a_service_outside_the_container(node: Callable[..., Node], tmp_path: Pa
 
 
 @pytest.mark.parametrize("trap", [":", "''"])
-def test_a_service_outside_ends_with_its_tether(node: Callable[..., Node], tmp_path: Path, trap: str) -> None:
+def test_a_service_outside_ends_with_its_tether(node: Make, tmp_path: Path, trap: str) -> None:
     run = f"trap {trap} TERM; echo >up; while :; do /bin/sleep 0.1; done"
     with outside_service(node, tmp_path, ["/bin/sh", "-c", run]) as service:
-        deadline = time.monotonic() + 20  # bounds a hang
-        while not (tmp_path / "up").exists():
-            assert service.poll() is None
-            assert time.monotonic() < deadline
+        wait_until(lambda: (tmp_path / "up").exists() or service.poll() is not None)
+        assert service.poll() is None
         assert service.stdin
         service.stdin.close()
         assert service.wait(20) != 0
 
 
-def test_a_service_that_ends_while_the_job_is_being_ended(node: Callable[..., Node]) -> None:
+def test_a_service_that_ends_while_the_job_is_being_ended(node: Make) -> None:
     """Slurm's signal reaches services on the host; the trainer still has its grace period."""
     one = node(services=[{"name": "reward", "run": "exit 5"}])
     one.deadline = time.monotonic() + 60
@@ -521,24 +511,22 @@ def test_a_service_that_ends_while_the_job_is_being_ended(node: Callable[..., No
     assert one.texts() == ["service reward exited with 143 on gpu-1 while the job is being ended"]
 
 
-def test_a_service_that_is_never_ready(node: Callable[..., Node]) -> None:
+def test_a_service_that_is_never_ready(node: Make) -> None:
     one = node(services=[{"name": "reward", "run": "sleep 60", "ready": {"run": ["false"], "timeout": 0}}])
-    with pytest.raises(JobError, match="service reward is not ready after 0 s") as caught:
-        one.stages.begin()
-        one.until(lambda: False)
-    assert (caught.value.kind, caught.value.log) == ("service", "service-reward@gpu-1")
+    error = one.failure()
+    assert (error.kind, error.log) == ("service", "service-reward@gpu-1")
+    assert error.message.startswith("service reward is not ready after 0 s")
     one.until(lambda: "not ready: " in one.service_log("reward"))
 
 
-def test_a_service_has_its_own_log(node: Callable[..., Node]) -> None:
+def test_a_service_has_its_own_log(node: Make) -> None:
     """Each of its runs, one after another."""
     run = "echo out; echo err >&2; exit 5"
     other = {"name": "other", "run": "echo other; exec sleep 60", "where": "all"}
     one = node(services=[{"name": "reward", "run": run, "restarts": 1}, other, {**other, "name": "third"}])
-    with pytest.raises(JobError, match=r"service reward exited with 5\. Its log has the output") as caught:
-        one.stages.begin()
-        one.until(lambda: False)
-    assert caught.value.log == "service-reward@gpu-1"
+    error = one.failure()
+    assert error.message.startswith("service reward exited with 5. Its log has the output")
+    assert error.log == "service-reward@gpu-1"
     content = f"service reward: bash {one.folder}/run-service-reward\nout\nerr\n"
     one.until(lambda: one.service_log("reward") == 2 * content)
     one.until(

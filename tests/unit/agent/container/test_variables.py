@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from slurmray.errors import SpecError
 from slurmray.spec.job_spec import JobSpec
 from tests.unit.agent.containers import RAY, TIMEOUT, cluster, group, job, prepare, service, settings
 
+from ..waiting import wait_until
 from .ray.test_command import NEW, OLD, PORTS, start_argv
 from .test_ray_job import write_client
 
@@ -180,22 +180,10 @@ def run_job(folder: Path, launch: str) -> dict[str, dict[str, str]]:
         with subprocess.Popen(script, stdin=subprocess.PIPE, start_new_session=True, env=empty) as outside:
             assert outside.wait(TIMEOUT) == 0
         subprocess.run([inside / "attach", *argv("attach")], env=empty, check=True)
-        programs = [
-            "setup",
-            "ray",
-            "attach",
-            "prepare",
-            "prepare-with-ray",
-            "early",
-            "masked",
-            "late",
-            "ready",
-        ]
-        programs += ["outside", "trainer"]
-        deadline = time.monotonic() + TIMEOUT
-        while not all((dumps / program).exists() for program in programs):
-            assert time.monotonic() < deadline, [path.name for path in dumps.iterdir()]
-            time.sleep(0.05)
+        programs = [*{*IN_CONTAINER, "setup", "late", "outside"} - {"ray-job"}]
+        wait_until(
+            lambda: all((dumps / program).exists() for program in programs), lambda: [*dumps.iterdir()]
+        )
         if launch == "ray-job":
             programs.append("ray-job")
             command = f". {inside}/ray-job.sh >{os.devnull}; {dump('ray-job')}"

@@ -52,8 +52,7 @@ def test_a_node_may_have_any_name(node: str) -> None:
 def test_the_line_of_the_log(runtime: str, head: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAME", "b c")
     image = "" if runtime == "none" else "a/$NAME:1"
-    cluster = Cluster(head=head, container={**CONTAINER, "runtimes": [runtime], "image": image})
-    cluster.receive_from_all("started", step="0")
+    cluster = Cluster(head=head, container={**CONTAINER, "runtimes": [runtime], "image": image}).start()
     cluster.check()
     cluster.receive(head, "ready")
     facts: dict[str, Any] = {"runtime": runtime, "folder": FOLDER, "unset": []}

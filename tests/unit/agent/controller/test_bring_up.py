@@ -6,16 +6,12 @@ from typing import Any
 
 from slurmray.slurm.timeline import STEPS
 
-from ..simulation import FOLDER, Cluster
+from ..simulation import Cluster
 
 
 def recorded(cluster: Cluster) -> list[tuple[str, list[str], int]]:
     """The events `nodes` since the last call: step, nodes, GPUs."""
-    steps = [
-        (event["step"], event["nodes"], event["gpus"])
-        for name, event in cluster.log.events
-        if name == "nodes"
-    ]
+    steps = [(event["step"], event["nodes"], event["gpus"]) for event in cluster.events("nodes")]
     cluster.log.events.clear()
     return steps
 
@@ -30,10 +26,6 @@ def phase(cluster: Cluster, node: str, text: str) -> None:
     cluster.receive(node, "phase", phase="container", text=text)
 
 
-def checked(cluster: Cluster, node: str) -> None:
-    cluster.receive(node, "checked", addresses=[], proxy=False, folder=FOLDER)
-
-
 def test_the_steps_of_all_nodes() -> None:
     """Nodes that send the same message in one turn are one event; the job's log gets no line."""
     cluster = Cluster(3)
@@ -41,8 +33,7 @@ def test_the_steps_of_all_nodes() -> None:
     cluster.receive_from_all("started", step="0")
     steps += tick(cluster)
     phase(cluster, "node2", "podman leaves the job's cgroup")
-    for node in cluster.nodes:
-        checked(cluster, node)
+    cluster.pass_checks(*cluster.nodes)
     steps += tick(cluster)
     lines = list(cluster.log.lines)
     phase(cluster, "node3", "podman run image")
@@ -98,8 +89,7 @@ def test_many_nodes_make_few_events() -> None:
 
 
 def test_nothing_is_left_unrecorded_when_the_cluster_is_ready() -> None:
-    cluster = Cluster(1024)
-    cluster.check()
+    cluster = Cluster(1024).check()
     cluster.controller.tick(cluster.now)
     recorded(cluster)
     cluster.receive("node1", "joined", nodes=["node1", "node2"], gpus=8)
@@ -122,10 +112,8 @@ def test_nothing_is_left_unrecorded_when_the_job_ends() -> None:
 
 def test_the_connection_test_begins_while_workers_still_report() -> None:
     """Their addresses are collected, but a worker that comes late does not delay the test of the others."""
-    cluster = Cluster(9)
-    cluster.receive_from_all("started", step="0")
-    for node in cluster.nodes:
-        checked(cluster, node)
+    cluster = Cluster(9).start()
+    cluster.pass_checks(*cluster.nodes)
     for number, node in enumerate(cluster.nodes[1:8]):  # one every 0.2 s; node9 has not reported
         cluster.receive(node, "reachable_at", address="10.0.0.2", ports=[number])
         cluster.now += 0.2

@@ -24,9 +24,7 @@ GOOD: dict[str, Any] = {
 def burn_in(changes: dict[str, dict[str, Any]], nodes: int = 4, **settings: Any) -> Cluster:
     """A job whose nodes have good figures, with some changes. A node without figures is not measured."""
     checks = {"paths": [], "same_commit": "", "bf16": False, "burn_in": 10}
-    cluster = Cluster(nodes, checks=checks, preflight=settings.pop("preflight", "fail"), **settings)
-    cluster.receive_from_all("started", step="0")
-    cluster.check()
+    cluster = Cluster(nodes, checks=checks, **settings).check()
     cluster.receive("node1", "ready", burn_in_port=23456)
     assert cluster.sent[-1] == {"type": "ready", "burn_in_port": 23456}
     for node in cluster.job["nodes"]:
@@ -39,11 +37,8 @@ def burn_in(changes: dict[str, dict[str, Any]], nodes: int = 4, **settings: Any)
 
 
 def findings(cluster: Cluster) -> list[tuple[str, ...]]:
-    return [
-        (fields["node"], fields["kind"], fields["check"], fields["found"], fields["wanted"])
-        for name, fields in cluster.log.events
-        if name == "finding"
-    ]
+    names = ("node", "kind", "check", "found", "wanted")
+    return [tuple(event[name] for name in names) for event in cluster.events("finding")]
 
 
 def test_nodes_that_are_alike() -> None:
@@ -52,7 +47,7 @@ def test_nodes_that_are_alike() -> None:
     assert findings(cluster) == []
     assert not cluster.controller.state.failure
     assert "burn-in: all-reduce of all nodes: 41.0 GB/s" in cluster.log.lines
-    recorded = [fields for name, fields in cluster.log.events if name == "burn_in"]
+    recorded = cluster.events("burn_in")
     assert [fields["node"] for fields in recorded] == ["node2", "node3", "node4"]
     assert recorded[0]["products"] == [700, 690, 705]
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 
-from slurmray.agent import background_io, loader
+from slurmray.agent import loader
 from slurmray.agent import script_parts as parts
 from slurmray.agent.background_io import CallQueue
 from slurmray.agent.controller import run_directory, step
@@ -31,6 +31,8 @@ from slurmray.spec.job_spec import JobSpec
 from tests.unit.agent.containers import job as make_job
 from tests.unit.agent.containers import quick
 from tests.unit.agent.simulation import RecordedLog
+from tests.unit.agent.users import umask_is
+from tests.unit.agent.waiting import wait_for_text, wait_until
 
 HANG = 30  # seconds
 
@@ -97,6 +99,7 @@ if receive("succeeded"):
 send("gone")
 """
 
+RECEIVE = "receive(sys.argv[-1])"
 STOPPED = "stopped by Slurm: scancel, preemption or the time limit"
 
 # Of `scontrol show job`. Job 14 was submitted from within job 12_3, and belongs to no array.
@@ -116,7 +119,7 @@ class Job:
 
     plays: the trainer's exit code, `nothing` (the step ends), `fails` (the node fails), `asks` (the node
     has leftovers), `hostile` (a program prints messages) or `waits` (the trainer waits for a signal).
-    answers: the beginning of scontrol, for sh. edit: of the settings, by hand.
+    answers: the beginning of scontrol, for sh. edit: of the settings, by hand. srun: what is other in SRUN.
     """
 
     def __init__(
@@ -126,13 +129,17 @@ class Job:
         variables: dict[str, str] | None = None,
         answers: str = "",
         edit: tuple[str, str] = ("", ""),
+        srun: dict[str, str] | None = None,
         **spec: Any,
     ) -> None:
         self.folder = folder
         (folder / "bin").mkdir()
         root = str(Path(__file__).parents[4])
-        srun = SRUN.format(root=root, plays=plays, folder=str(folder))
-        self.program("srun", srun, f"#!{sys.executable}")
+        program = SRUN.format(root=root, plays=plays, folder=str(folder))
+        for old, new in (srun or {}).items():
+            assert old in program
+            program = program.replace(old, new)
+        self.program("srun", program, f"#!{sys.executable}")
         answers += '[ -z "$SLURM_CLUSTERS" ] || exit 1\n'
         answers += 'case "$2" in hostnames) echo node1 ;; config) echo "KillWait = 30 sec" ;;'
         records = " ".join(f"{number}) printf '{text}' ;;" for number, text in RECORDS.items())
@@ -179,27 +186,23 @@ class Job:
             self.process.kill()
         return code, self.log()
 
+    def ends(self, code: int) -> Job:
+        """Wait for its end with that exit code."""
+        assert self.wait()[0] == code, self.log()
+        return self
+
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
     def wait_for(self, name: str) -> Path:
-        deadline = time.monotonic() + HANG
-        while not (path := self.folder / name).exists():
-            assert time.monotonic() < deadline, self.log()
-            time.sleep(0.02)
-        return path
+        wait_until((self.folder / name).exists, self.log)
+        return self.folder / name
 
     def wait_for_log(self, text: str) -> None:
-        deadline = time.monotonic() + HANG
-        while text not in self.log():
-            assert time.monotonic() < deadline, self.log()
-            time.sleep(0.02)
+        wait_for_text(self.folder / "log", text)
 
     def wait_for_event(self, name: str) -> None:
-        deadline = time.monotonic() + HANG
-        while name not in [event["event"] for event in self.events()]:
-            assert time.monotonic() < deadline, self.log()
-            time.sleep(0.02)
+        wait_until(lambda: name in [event["event"] for event in self.events()], self.log)
 
     def job(self) -> dict[str, Any]:
         """Return the field `job` of the message to the nodes, with environment and script size of srun."""
@@ -224,8 +227,7 @@ def test_settings_that_need_a_part_which_the_script_lacks(
 ) -> None:
     """Somebody has edited them by hand."""
     job = Job(tmp_path, "0", edit=(before, after))
-    code, log = job.wait()
-    assert code == 64
+    log = job.ends(64).log()
     expected = f"the settings were edited, and need what this script does not have ({part}): "
     expected += "render it again: slurmray render"
     assert log.splitlines()[-1].endswith(f"failed (64 config): {expected}"), log
@@ -234,8 +236,7 @@ def test_settings_that_need_a_part_which_the_script_lacks(
 
 @pytest.mark.parametrize("code", [0, 7])
 def test_from_start_to_end(tmp_path: Path, code: int) -> None:
-    job = Job(tmp_path, str(code))
-    assert job.wait()[0] == code, job.log()
+    job = Job(tmp_path, str(code)).ends(code)
     lines = job.log().splitlines()
     assert "trained" in lines
     assert "warned" in lines
@@ -258,13 +259,14 @@ def test_from_start_to_end(tmp_path: Path, code: int) -> None:
     assert events[0]["ray_nodes"] == 1
     assert (events[-1]["exit_code"], events[-1]["source"]) == (code, "trainer")
     assert (tmp_path / "slurmray-runs/7-0/prepared-data@node1").exists()
+    assert (tmp_path / "succeeded").exists() is (code == 0), "or nodes keep Ray's logs"
 
 
 @pytest.mark.parametrize(("squeue", "ended"), [("echo 5 R", ["6"]), ("exit 0", ["5", "6"]), ("exit 1", [])])
 def test_a_node_without_slurm_s_commands_has_leftovers(tmp_path: Path, squeue: str, ended: list[str]) -> None:
     job = Job(tmp_path, "asks")
     job.program("squeue", squeue)
-    assert job.wait()[0] == 5, job.log()
+    job.ends(5)
     assert json.loads((tmp_path / "ended").read_text()) == {
         "type": "ended_jobs",
         "node": "node1",
@@ -273,18 +275,14 @@ def test_a_node_without_slurm_s_commands_has_leftovers(tmp_path: Path, squeue: s
 
 
 def test_a_node_that_fails(tmp_path: Path) -> None:
-    code, log = Job(tmp_path, "fails").wait()
-    assert code == 66, log
+    log = Job(tmp_path, "fails").ends(66).log()
     assert log.splitlines()[-1].endswith("failed (66 image): node1: no such image")
 
 
 def test_a_log_that_cannot_be_read(tmp_path: Path) -> None:
     """Opening it hangs, as on a network file system without a server."""
-    job = Job(tmp_path, "fails")
-    srun = tmp_path / "bin/srun"
     stalls = "os.mkfifo(job['run_dir'] + '/logs/node1.log'); send('failed', kind"
-    srun.write_text(srun.read_text().replace('send("failed", kind', stalls))
-    assert job.wait()[0] == 66
+    Job(tmp_path, "fails", srun={'send("failed", kind': stalls}).ends(66)
 
 
 SITE = """{% extends "job.sbatch.j2" %}
@@ -302,69 +300,50 @@ def test_the_site_s_commands_take_long(tmp_path: Path) -> None:
 
 
 def test_a_step_that_ends_by_itself(tmp_path: Path) -> None:
-    code, log = Job(tmp_path, "nothing").wait()
-    assert code == 67
+    log = Job(tmp_path, "nothing").ends(67).log()
     assert log.splitlines()[-1].endswith("node1: the step ended unexpectedly; srun exited with 3")
 
 
 def test_what_srun_prints(tmp_path: Path) -> None:
     """It names a host that has rebooted, then ends all tasks."""
-    job = Job(tmp_path, "waits")
-    srun = tmp_path / "bin/srun"
     lines = "srun: error: Aborting, io error and missing step on node 0\n" + "x" * 100_000 + "\n"
     stop = f"(sys.stderr.write({lines!r}), sys.stderr.flush(), send('tether_lost'), receive('end'))"
-    srun.write_text(srun.read_text().replace("receive(sys.argv[-1])", stop))
-    code, log = job.wait()
-    assert code == 71, log
+    log = Job(tmp_path, "waits", srun={RECEIVE: stop}).ends(71).log()
     assert log.count("x") >= 100_000
     assert log.splitlines()[-1].endswith("node1: its host closed the connection to srun. Has it rebooted?")
 
 
 @pytest.mark.parametrize(("number", "kind"), [(signal.SIGTERM, "stop"), (signal.SIGURG, "stop_at_limit")])
 def test_slurms_signals(tmp_path: Path, number: signal.Signals, kind: str) -> None:
-    job = Job(tmp_path, "waits")
-    srun = tmp_path / "bin/srun"
-    srun.write_text(srun.read_text().replace("sys.argv[-1]", repr(kind)))
+    job = Job(tmp_path, "waits", srun={"sys.argv[-1]": repr(kind)})
     job.wait_for("waits")
     job.process.send_signal(number)
-    code, log = job.wait()
+    job.ends(5 if kind == "stop" else 72)
     assert json.loads((tmp_path / "stop").read_text())["type"] == kind
-    assert code == (5 if kind == "stop" else 72), log
 
 
 def test_slurmray_cancel_now(tmp_path: Path) -> None:
     """While the grace period runs. Slurm passes on no signals then."""
-    job = Job(tmp_path, "waits")
-    srun = tmp_path / "bin/srun"
-    srun.write_text(
-        srun.read_text().replace(
-            "json.dumps(receive(sys.argv[-1]))",
-            'json.dumps([receive("stop"), open(folder + "/stops", "w").close(), receive("stop")])',
-        )
-    )
+    both = 'json.dumps([receive("stop"), open(folder + "/stops", "w").close(), receive("stop")])'
+    job = Job(tmp_path, "waits", srun={f"json.dumps({RECEIVE})": both})
     job.wait_for("waits")
     file = tmp_path / "slurmray-runs/7-0/cancel-now"
     assert file.read_text() == ""
     job.process.send_signal(signal.SIGTERM)
     job.wait_for("stops")
     file.write_text("now\n")
-    code, log = job.wait()
+    job.ends(5)
     first, _, second = json.loads((tmp_path / "stop").read_text())
     assert (first["seconds"], second["seconds"]) == (10, 0)
-    assert code == 5, log
     names = [event["event"] for event in job.events() if event["event"] != "nodes"]
     assert names == ["start", "trainer", "stop", "stop_now", "end"]
 
 
 def test_a_job_that_is_not_cancelled_ignores_the_file(tmp_path: Path) -> None:
-    job = Job(tmp_path, "waits")
-    srun = tmp_path / "bin/srun"
-    receive = "receive(sys.argv[-1])"
-    srun.write_text(srun.read_text().replace(receive, '[receive("heartbeat") for _ in range(4)][-1]'))
+    job = Job(tmp_path, "waits", srun={RECEIVE: '[receive("heartbeat") for _ in range(4)][-1]'})
     job.wait_for("waits")
     (tmp_path / "slurmray-runs/7-0/cancel-now").write_text("now\n")
-    code, log = job.wait()
-    assert code == 5, log
+    job.ends(5)
     assert "stop" not in [event["event"] for event in job.events()]
 
 
@@ -372,31 +351,25 @@ def test_heartbeats_while_the_run_directory_stalls(tmp_path: Path) -> None:
     (tmp_path / "slurmray-runs/7-0").mkdir(parents=True)
     events = tmp_path / "slurmray-runs/7-0/events.jsonl"
     os.mkfifo(events)  # opening it to write waits for a reader
-    job = Job(tmp_path, "waits")
-    srun = tmp_path / "bin/srun"
-    receive = "receive(sys.argv[-1])"
-    assert receive in srun.read_text()
-    srun.write_text(srun.read_text().replace(receive, '[receive("heartbeat") for _ in range(3)][-1]'))
+    job = Job(tmp_path, "waits", srun={RECEIVE: '[receive("heartbeat") for _ in range(3)][-1]'})
     job.wait_for("stop")
     reader = os.open(events, os.O_RDWR)  # the file system answers again
-    code, log = job.wait()
+    job.ends(5)
     os.close(reader)
-    assert code == 5, log
 
 
 @pytest.mark.parametrize("way", ["removed", "emptied"])
 def test_somebody_removes_the_events(tmp_path: Path, way: str) -> None:
     """The file begins again with `start`, without which its readers know nothing about the job."""
-    job = Job(tmp_path, "waits", stop={"grace": 60})  # `grace` comes before `start`
-    srun = tmp_path / "bin/srun"
-    srun.write_text(srun.read_text().replace("sys.argv[-1]", repr("stop")))
+    # `grace` comes before `start`.
+    job = Job(tmp_path, "waits", srun={"sys.argv[-1]": repr("stop")}, stop={"grace": 60})
     job.wait_for("waits")
     job.wait_for_event("trainer")
     events = tmp_path / "slurmray-runs/7-0/events.jsonl"
     first = next(event for event in job.events() if event["event"] == "start")
     events.unlink() if way == "removed" else events.write_text("")
     job.process.send_signal(signal.SIGTERM)
-    assert job.wait()[0] == 5, job.log()
+    job.ends(5)
     assert job.events()[0] == first
     assert [event["event"] for event in job.events()] == ["start", "stop", "end"]
 
@@ -416,8 +389,7 @@ def test_somebody_removes_the_events(tmp_path: Path, way: str) -> None:
 )
 def test_errors_before_the_step(tmp_path: Path, env: dict[str, str], code: int, text: str) -> None:
     cpus = {"cpus_per_task": 2} if "SLURM_CPUS_PER_TASK" in env else {}
-    job = Job(tmp_path, "0", env, slurm={"nodes": 1, **cpus}, requeue={"max": 2})
-    assert job.wait()[0] == code, job.log()
+    job = Job(tmp_path, "0", env, slurm={"nodes": 1, **cpus}, requeue={"max": 2}).ends(code)
     assert text in job.log().splitlines()[-1]
     assert not (tmp_path / "job.json").exists()
 
@@ -428,16 +400,14 @@ def test_errors_before_the_step(tmp_path: Path, env: dict[str, str], code: int, 
 )
 def test_commands_name_only_this_job_of_an_array(number: str, expected: str, tmp_path: Path) -> None:
     """The array's own id would end or requeue all of its jobs."""
-    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": number, "SLURM_ARRAY_TASK_ID": "3"})
-    assert job.wait()[0] == 66, job.log()
+    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": number, "SLURM_ARRAY_TASK_ID": "3"}).ends(66)
     assert (job.job()["id"], job.job()["name_for_commands"]) == (number, expected)
 
 
 def test_a_task_of_a_sweep_has_its_values(tmp_path: Path) -> None:
     """By Slurm's record: the variables may be those of another job, in which this one was submitted."""
     sweep = {"lr": ["1e-6", "$(exit)"], "batch": ["1", "2"]}
-    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "0"}, sweep=sweep)
-    assert job.wait()[0] == 66, job.log()
+    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "0"}, sweep=sweep).ends(66)
     assert job.job()["env"] == {"lr": "$(exit)", "batch": "2"}
     assert "] task 12_3: lr=$(exit) batch=2\n" in job.log()
     assert Path(job.job()["run_dir"]).name == "12_3-0"
@@ -445,27 +415,23 @@ def test_a_task_of_a_sweep_has_its_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", ["12", "14"])
 def test_a_job_that_is_no_task_of_the_sweep(number: str, tmp_path: Path) -> None:
-    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": number}, sweep={"lr": ["1e-6", "5e-6"]})
-    assert job.wait()[0] == 64
+    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": number}, sweep={"lr": ["1e-6", "5e-6"]}).ends(64)
     assert " is no task of the sweep, which has 2: submit the script with --array=0-1" in job.log()
 
 
 def test_a_job_of_an_array_that_slurm_does_not_know(tmp_path: Path) -> None:
-    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "3"})
-    assert job.wait()[0] == 64
+    job = Job(tmp_path, "fails", {"SLURM_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "3"}).ends(64)
     assert "scontrol does not show the job 9, a task of an array" in job.log()
 
 
 def test_a_number_of_restarts_of_another_job(tmp_path: Path) -> None:
     """As in a job that is submitted from inside a restarted one."""
-    job = Job(tmp_path, "fails", {"SLURM_RESTART_COUNT": "3"})
-    assert job.wait()[0] == 66, job.log()
+    job = Job(tmp_path, "fails", {"SLURM_RESTART_COUNT": "3"}).ends(66)
     assert job.job()["attempt"] == 0
 
 
 def test_the_grace_period_is_over_before_slurm_kills(tmp_path: Path) -> None:
-    job = Job(tmp_path, "fails", stop={"grace": 60})
-    assert job.wait()[0] == 66, job.log()
+    job = Job(tmp_path, "fails", stop={"grace": 60}).ends(66)
     assert job.job()["grace"] == 23
     assert "stop.grace is 23 s here: the cluster's KillWait is 30 s" in job.log()
     assert [event["event"] for event in job.events()] == ["grace", "start", "nodes", "end"]
@@ -475,8 +441,7 @@ def test_srun_gets_the_variables_of_the_submitter(tmp_path: Path) -> None:
     """Except variables that change how srun handles input and output."""
     theirs = {"SCRATCH": "/scratch/me", "NODES": "a b", "LINES": "a\nb"}
     unwanted = ("SRUN_LABEL", "SLURM_LABELIO", "SLURM_EXPORT_ENV", "SLURM_STDOUTMODE", "SLURM_UNBUFFEREDIO")
-    job = Job(tmp_path, "fails", {**theirs, **dict.fromkeys(unwanted, "1")})
-    assert job.wait()[0] == 66, job.log()
+    job = Job(tmp_path, "fails", {**theirs, **dict.fromkeys(unwanted, "1")}).ends(66)
     srun_env = job.job()["srun_env"]
     assert {name: srun_env.get(name) for name in theirs} == theirs
     assert not set(unwanted) & srun_env.keys()
@@ -491,8 +456,7 @@ def test_srun_gets_no_options_of_another_allocation(tmp_path: Path) -> None:
     }
     own = {"SLURM_MEM_PER_NODE": "1024", "SLURM_GPUS_PER_NODE": "4", "SLURM_HINT": "nomultithread"}
     slurm = {"nodes": 1, "mem": "1G", "gpus_per_node": 4, "hint": "nomultithread"}
-    job = Job(tmp_path, "fails", {**foreign, **own, "SLURM_CPUS_PER_TASK": "64"}, slurm=slurm)
-    assert job.wait()[0] == 66, job.log()
+    job = Job(tmp_path, "fails", {**foreign, **own, "SLURM_CPUS_PER_TASK": "64"}, slurm=slurm).ends(66)
     sent = job.job()
     assert sent["cpus"] == [2]
     assert not foreign.keys() & sent["srun_env"].keys()
@@ -500,22 +464,19 @@ def test_srun_gets_no_options_of_another_allocation(tmp_path: Path) -> None:
 
 
 def test_a_value_of_the_submitter(tmp_path: Path) -> None:
-    job = Job(tmp_path, "0", {"KEY": "secret"}, env={"KEY": None})
-    assert job.wait()[0] == 0, job.log()
+    job = Job(tmp_path, "0", {"KEY": "secret"}, env={"KEY": None}).ends(0)
     assert job.job()["env"] == {"KEY": "secret"}
     assert "secret" not in job.log() + job.script.read_text()
 
 
 def test_a_value_that_the_submitter_does_not_have(tmp_path: Path) -> None:
-    job = Job(tmp_path, "0", env={"KEY": None})
-    assert job.wait()[0] == 64, job.log()
+    job = Job(tmp_path, "0", env={"KEY": None}).ends(64)
     assert "env.KEY is not set where the job was submitted" in job.log()
 
 
 @pytest.mark.attack("messages that a program in the container writes", inputs=7)
 def test_a_program_that_prints_messages(tmp_path: Path) -> None:
-    job = Job(tmp_path, "hostile")
-    assert job.wait()[0] == 5, job.log()
+    job = Job(tmp_path, "hostile").ends(5)
     assert "message of protocol version 2, this agent uses version 1" in job.log()
     assert not (tmp_path / "here").exists()
     assert (tmp_path / "slurmray-runs/7-0/prepared-data@node1").exists()
@@ -523,12 +484,9 @@ def test_a_program_that_prints_messages(tmp_path: Path) -> None:
 
 def test_a_restart_that_the_trainer_requests(tmp_path: Path) -> None:
     """Nobody else can write to files of the run directory, even without a umask."""
-    old = os.umask(0)
-    try:
+    with umask_is(0):
         job = Job(tmp_path, "75", requeue={"exit_code": 75})
-    finally:
-        os.umask(old)
-    assert job.wait()[0] == 75, job.log()
+    job.ends(75)
     paths = list((tmp_path / "slurmray-runs").rglob("*"))
     names = {"events.jsonl", "heartbeat", "requeue-requested", "prepared-data@node1"}
     assert names <= {path.name for path in paths}
@@ -540,8 +498,7 @@ def test_a_restart_that_the_trainer_requests(tmp_path: Path) -> None:
 
 def test_an_exit_code_that_asks_for_another_start_in_the_allocation(tmp_path: Path) -> None:
     """It helps once: the next trainer exits in the same way within `restart.window`."""
-    job = Job(tmp_path, "75", restart={"exit_codes": [75]})
-    assert job.wait()[0] == 75, job.log()
+    job = Job(tmp_path, "75", restart={"exit_codes": [75]}).ends(75)
     assert "] restart 1 of 3: the trainer exited with 75; on the same nodes\n" in job.log()
     assert "] not started again: the same has happened" in job.log()
     assert job.log().count("\ntrained\n") == 2
@@ -563,19 +520,17 @@ def test_restarts_that_the_trainer_requested_do_not_count(tmp_path: Path) -> Non
     assert (sent["chances"], sent["attempt"], sent["restarts_before"]) == (0, 3, 4)
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_nodes_hear_whether_the_trainer_succeeded(code: int, tmp_path: Path) -> None:
-    """Otherwise they keep Ray's logs."""
-    job = Job(tmp_path, str(code))
-    assert job.wait()[0] == code, job.log()
-    assert (tmp_path / "succeeded").exists() is (code == 0)
+def make_run(files: CallQueue | None = None, spec: dict[str, Any] | None = None, **job: Any) -> JobRun:
+    text = render_script(make_plan(JobSpec.model_validate(spec or {"ray": {"metrics": True}})))
+    job = make_job(**{"nodes": ["node1"], "batch_host": "node1", **job})
+    component: Any = SimpleNamespace(record="")
+    files = files or CallQueue("the run directory")
+    return JobRun(text, cast(Any, job), [component], RecordedLog(), files, Requests(), Loop(print))
 
 
 def test_settings_of_a_start_on_fewer_nodes() -> None:
     spec = {"slurm": {"nodes": 3}, "on_node_loss": "restart", "restart": {"min_nodes": 1}}
-    text = render_script(make_plan(JobSpec.model_validate(spec)))
-    job: Any = make_job(nodes=["node2", "node3"], run_dir="/r")
-    run = JobRun(text, job, [], RecordedLog(), CallQueue("the run directory"), Requests(), Loop(print))
+    run = make_run(spec=spec, nodes=["node2", "node3"])
     assert run.controller.settings["ray"]["nodes"] == 2
 
 
@@ -588,8 +543,7 @@ def test_a_restart_while_slurmctld_does_not_answer(tmp_path: Path) -> None:
     fi
     """
     job = Job(tmp_path, "5", restart={"exit_codes": [5], "max": 1}, answers=answers)
-    code, log = job.wait()
-    assert code == 5, log
+    log = job.ends(5).log()
     assert log.count("] slurmctld does not answer; the next start waits for it\n") == 1, log
     assert log.count("] trainer: ") == 2, log
     assert "heartbeat" in (tmp_path / "seen").read_text(), "or a worker that was cut off ends the job"
@@ -611,8 +565,7 @@ def test_the_end_of_a_job_that_waits_for_slurmctld(
     job.wait_for("asked")
     (tmp_path / "job.json").unlink()
     job.process.send_signal(number)
-    code, log = job.wait()
-    assert code == expected, log
+    log = job.ends(expected).log()
     assert log.splitlines()[-1].endswith(last), log
     assert "the trainer gets" not in log, "none runs"
     assert "slurmctld does not answer" not in log, "nobody has waited for its answer"
@@ -654,12 +607,7 @@ def test_tasks_are_in_slurm_s_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """srun prints why, and nobody else would notice."""
     monkeypatch.setattr(parts, "story_command", lambda *_: ["bash", "-c", "exit 1"])
-    text = render_script(make_plan(JobSpec()))
-    job: Any = make_job(nodes=["node1"], batch_host="node2")
-    component: Any = SimpleNamespace(record="")
-    run = JobRun(
-        text, job, [component], RecordedLog(), CallQueue("the run directory"), Requests(), Loop(print)
-    )
+    run = make_run(batch_host="node2")
     seen: list[int] = []
     monkeypatch.setattr(run.controller.losses, "on_output_step_over", lambda code, _now: seen.append(code))
     monkeypatch.setattr(run.controller, "tick", lambda _now: None)
@@ -670,25 +618,26 @@ def test_a_step_that_reads_the_trainer_s_output_fails(monkeypatch: pytest.Monkey
     assert seen[:1] == [1]
 
 
-def test_an_error_while_the_log_is_full(tmp_path: Path) -> None:
-    """The job has an exit code of slurmray, and is recorded."""
+@pytest.mark.parametrize(
+    ("plays", "variables", "code"),
+    [
+        ("0", {"SLURM_JOB_CPUS_PER_NODE": "many"}, 65),  # an error: the job is recorded all the same
+        ("5", {}, 5),
+    ],
+)
+def test_a_log_on_a_full_disk(tmp_path: Path, plays: str, variables: dict[str, str], code: int) -> None:
     (tmp_path / "log").symlink_to("/dev/full")
-    job = Job(tmp_path, "0", {"SLURM_JOB_CPUS_PER_NODE": "many"})
-    assert job.process.wait(HANG) == 65
+    job = Job(tmp_path, plays, variables)
+    try:
+        assert job.process.wait(HANG) == code
+    finally:
+        job.process.kill()
 
 
-def make_run(files: CallQueue, **job: Any) -> JobRun:
-    text = render_script(make_plan(JobSpec.model_validate({"ray": {"metrics": True}})))
-    job = make_job(nodes=["node1"], batch_host="node1", **job)
-    component: Any = SimpleNamespace(record="")
-    return JobRun(text, cast(Any, job), [component], RecordedLog(), files, Requests(), Loop(print))
-
-
-def test_writes_after_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_after_one_that_fails(
+    tmp_path: Path, thread_errors: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever it raises: the same thread writes heartbeats, and reads what `cancel --now` has written."""
-    said: list[str] = []
-    monkeypatch.setattr(background_io.errors, "write", said.append)
-    monkeypatch.setattr(background_io.errors, "_known", set())
 
     def write_metrics(*_: object) -> None:
         raise UnicodeEncodeError("utf-8", "job\udce9", 3, 4, "surrogates not allowed")
@@ -705,7 +654,7 @@ def test_writes_after_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / "heartbeat").exists()
     assert (tmp_path / "usage.json").exists()
     assert run.requests.is_grace_over
-    assert len(said) == 1
+    assert len(thread_errors) == 1
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
@@ -715,7 +664,7 @@ def test_output_of_a_trainer_without_an_exit_code(tmp_path: Path, is_stopped: bo
     for name in ("out", "err"):
         os.mkfifo(tmp_path / "inside" / name)
     log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
-    run = make_run(CallQueue("the run directory"), run_dir=str(tmp_path))
+    run = make_run(run_dir=str(tmp_path))
     saved = os.dup(1)
     os.dup2(log, 1)
     try:
@@ -739,26 +688,19 @@ def test_output_of_a_trainer_without_an_exit_code(tmp_path: Path, is_stopped: bo
 
 @pytest.mark.parametrize("stream", ["out", "err"])
 def test_a_trainer_whose_last_line_has_no_newline(tmp_path: Path, stream: str) -> None:
-    job = Job(tmp_path, "waits")
-    srun = tmp_path / "bin/srun"
-    text = srun.read_text().replace("receive(sys.argv[-1])", "0")
-    for name, word in (("out", "trained"), ("err", "warned")):
-        text = text.replace(
-            f'{name}.write("{word}\\n")', f'{name}.write("no newline")' if name == stream else "0"
-        )
-    srun.write_text(text)
-    assert job.wait()[0] == 5
+    ends = {
+        f'{name}.write("{word}\\n")': f'{name}.write("no newline")' if name == stream else "0"
+        for name, word in (("out", "trained"), ("err", "warned"))
+    }
+    job = Job(tmp_path, "waits", srun={RECEIVE: "0", **ends}).ends(5)
     assert "\nno newline\n" in job.log()
     assert job.log().splitlines()[-1].startswith("[slurmray ")
 
 
 def test_a_log_whose_file_system_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size is read in a thread: the controller goes on, and sends heartbeats."""
-    text = render_script(make_plan(JobSpec(slurm={"gpus_per_node": 1})))
-    job: Any = make_job(nodes=["node1"], batch_host="", run_dir="/")
-    component: Any = SimpleNamespace(record="")
     files, is_back, sizes = CallQueue("the run directory"), threading.Event(), []
-    run = JobRun(text, job, [component], RecordedLog(), files, Requests(), Loop(print))
+    run = make_run(files, {"slurm": {"gpus_per_node": 1}}, batch_host="", run_dir="/")
     monkeypatch.setattr(run.controller, "tick", lambda _now: None)
     monkeypatch.setattr(run.controller, "on_log_size", lambda size, _now: sizes.append(size))
     with tempfile.TemporaryFile() as log:

@@ -12,29 +12,34 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent.controller import copy_output
+from tests.unit.agent.users import needs_root
+from tests.unit.agent.waiting import wait_until
 
 HANG = 30  # seconds
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+
+
+def start(folder: Path, target: int, kept: int = copy_output.KEPT) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start the reader; return it and the FIFO from which it reads."""
+    fifo = folder / "fifo"
+    os.mkfifo(fifo)
+    program = Path(copy_output.__file__).read_text().replace("8 << 20", str(kept))
+    argv = [sys.executable, "-I", "-S", "-c", program, str(fifo)]
+    return subprocess.Popen(argv, stdout=target, stderr=subprocess.DEVNULL), fifo
 
 
 @needs_root
 @pytest.mark.parametrize(("kept", "is_lost"), [(copy_output.KEPT, False), (100000, True)])
 def test_a_disk_that_is_full_for_a_while(tmp_path: Path, disk: Path, kept: int, is_lost: bool) -> None:
     (disk / "other").write_bytes(b"x" * (1 << 20))
-    fifo, log = tmp_path / "fifo", disk / "log"
-    os.mkfifo(fifo)
-    program = Path(copy_output.__file__).read_text().replace("8 << 20", str(kept))
+    log = disk / "log"
     with log.open("ab") as file:
-        reader = subprocess.Popen([sys.executable, "-I", "-S", "-c", program, str(fifo)], stdout=file)
+        reader, fifo = start(tmp_path, file.fileno(), kept)
     with fifo.open("wb", buffering=0) as trainer:
         trainer.write(b"y" * 500000)  # more than the pipe has room for; no EPIPE
         time.sleep(0.5)
         assert log.read_bytes() == b""
         (disk / "other").unlink()
-        deadline = time.monotonic() + HANG
-        while len(log.read_bytes()) < min(kept, 500000):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: len(log.read_bytes()) >= min(kept, 500000))
         trainer.write(b"\nthe end\n")
     assert reader.wait(HANG) == 0
     content = log.read_text()
@@ -45,15 +50,6 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path, disk: Path, kept: int, 
         assert content == "y" * 500000 + "\nthe end\n"
 
 
-def start(folder: Path, target: int) -> tuple[subprocess.Popen[bytes], Path]:
-    """Start the reader; return it and the FIFO from which it reads."""
-    fifo = folder / "fifo"
-    os.mkfifo(fifo)
-    program = Path(copy_output.__file__).read_text()
-    argv = [sys.executable, "-I", "-S", "-c", program, str(fifo)]
-    return subprocess.Popen(argv, stdout=target, stderr=subprocess.DEVNULL), fifo
-
-
 def test_a_log_that_answers_with_another_error(tmp_path: Path) -> None:
     """EFBIG, by a limit; so it is with ESTALE of a network file system. The trainer gets no EPIPE."""
     log = tmp_path / "log"
@@ -62,10 +58,7 @@ def test_a_log_that_answers_with_another_error(tmp_path: Path) -> None:
     resource.prlimit(reader.pid, resource.RLIMIT_FSIZE, (6, resource.RLIM_INFINITY))
     with fifo.open("wb", buffering=0) as trainer:
         trainer.write(b"step 1\nstep 2\n")
-        deadline = time.monotonic() + HANG
-        while log.read_bytes() != b"step 1":
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: log.read_bytes() == b"step 1")
         trainer.write(b"step 3\n" * 20000)  # more than the pipe has room for
         resource.prlimit(reader.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     assert reader.wait(HANG) == 0

@@ -284,8 +284,7 @@ def test_nobody_is_mentioned(service: Callable[[str], list[str]]) -> None:
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_job_posts_notices(tmp_path: Path, receiver: Receiver, code: int) -> None:
-    job = start_job(tmp_path, receiver.url, str(code))
-    assert job.wait()[0] == code, job.log()
+    job = start_job(tmp_path, receiver.url, str(code)).ends(code)
     assert receiver.moments == ["start", "end"]
     first, last = receiver.notices
     assert first["text"] == "job 7 verl: the trainer starts on 1 node, node1"
@@ -297,8 +296,7 @@ def test_a_job_posts_notices(tmp_path: Path, receiver: Receiver, code: int) -> N
 
 
 def test_only_the_controller_has_the_url(tmp_path: Path, receiver: Receiver) -> None:
-    job = start_job(tmp_path, receiver.url)
-    assert job.wait()[0] == 0, job.log()
+    job = start_job(tmp_path, receiver.url).ends(0)
     assert receiver.received
     sent = job.job()
     assert "WEBHOOK" not in sent["srun_env"]
@@ -309,8 +307,7 @@ def test_only_the_controller_has_the_url(tmp_path: Path, receiver: Receiver) -> 
 
 
 def test_a_variable_that_the_trainer_gets_too(tmp_path: Path, receiver: Receiver) -> None:
-    job = start_job(tmp_path, receiver.url, env={"WEBHOOK": None})
-    assert job.wait()[0] == 0, job.log()
+    job = start_job(tmp_path, receiver.url, env={"WEBHOOK": None}).ends(0)
     assert job.job()["env"] == {"WEBHOOK": receiver.url}
     assert receiver.moments == ["start", "end"]
 
@@ -330,8 +327,7 @@ def test_what_the_webhook_answers(
 ) -> None:
     """It is asked again where that may help, and once."""
     receiver.answers = answers
-    job = start_job(tmp_path, receiver.url)
-    assert job.wait()[0] == 0, job.log()
+    job = start_job(tmp_path, receiver.url).ends(0)
     assert receiver.moments == posts
     assert unsent(job) == lines
     assert job.log().splitlines()[-1].endswith("done: trainer exited with 0")
@@ -342,8 +338,7 @@ def test_what_the_webhook_answers(
 def test_redirects_are_not_followed(tmp_path: Path, receiver: Receiver, target: str) -> None:
     receiver.location = target.format(url=receiver.url)
     receiver.answers = [302, 302]
-    job = start_job(tmp_path, receiver.url)
-    assert job.wait()[0] == 0, job.log()
+    job = start_job(tmp_path, receiver.url).ends(0)
     assert receiver.moments == ["start", "end"]
     assert unsent(job)[0] == "notice of the start not sent: HTTP 302"
 
@@ -351,8 +346,7 @@ def test_redirects_are_not_followed(tmp_path: Path, receiver: Receiver, target: 
 def test_a_webhook_that_never_answers(tmp_path: Path, receiver: Receiver) -> None:
     receiver.answers = [SILENCE] * 4
     job = start_job(tmp_path, receiver.url, "3")
-    code, log = job.wait()  # at most HANG
-    assert code == 3, log
+    log = job.ends(3).log()  # at most HANG
     assert unsent(job)[-1].startswith("notice of the end not sent: no answer within ")
     assert log.splitlines()[-1].endswith("done: trainer exited with 3")
 
@@ -361,8 +355,7 @@ def test_a_webhook_that_cannot_be_reached(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     job = start_job(tmp_path, f"http://127.0.0.1:{port}/{SECRET}")
-    code, log = job.wait()
-    assert code == 0, log
+    log = job.ends(0).log()
     assert unsent(job)[0] == "notice of the start not sent: Connection refused"
     assert SECRET not in log
     assert str(port) not in log
@@ -372,13 +365,10 @@ def test_a_webhook_that_cannot_be_reached(tmp_path: Path) -> None:
 def test_a_job_that_slurm_ends(tmp_path: Path, receiver: Receiver, answers: list[int]) -> None:
     """It may be killed soon: its end is recorded before the notice is posted."""
     receiver.answers, receiver.log = answers, tmp_path / "log"
-    job = start_job(tmp_path, receiver.url, "waits")
-    srun = tmp_path / "bin/srun"
-    srun.write_text(srun.read_text().replace("sys.argv[-1]", repr("stop")))
+    job = start_job(tmp_path, receiver.url, "waits", srun={"sys.argv[-1]": repr("stop")})
     job.wait_for("waits")
     job.process.send_signal(signal.SIGTERM)
-    code, log = job.wait()
-    assert code == 5, log
+    log = job.ends(5).log()
     assert receiver.moments == ["start", "end"]
     assert [text.count("done: trainer exited with 5") for text in receiver.logs] == [0, 1]
     assert log.splitlines()[-1].endswith("done: trainer exited with 5")
@@ -386,8 +376,7 @@ def test_a_job_that_slurm_ends(tmp_path: Path, receiver: Receiver, answers: list
 
 
 def test_a_job_that_fails_before_its_step(tmp_path: Path, receiver: Receiver) -> None:
-    job = start_job(tmp_path, receiver.url, variables={"SLURM_JOB_NUM_NODES": "2"})
-    assert job.wait()[0] == 64, job.log()
+    start_job(tmp_path, receiver.url, variables={"SLURM_JOB_NUM_NODES": "2"}).ends(64)
     (notice,) = receiver.notices
     assert (notice["event"], notice["exit_code"]) == ("end", 64)
     assert notice["text"].startswith("job 7 verl: failed (64 config): the allocation has 2 nodes")
@@ -407,8 +396,9 @@ def test_a_job_that_fails_before_its_step(tmp_path: Path, receiver: Receiver) ->
 )
 def test_a_url_that_cannot_be_used(tmp_path: Path, value: str | None) -> None:
     """It is not shown: it may be a secret."""
-    job = Job(tmp_path, "0", {} if value is None else {"WEBHOOK": value}, notify={"url": "env:WEBHOOK"})
-    assert job.wait()[0] == 64, job.log()
+    job = Job(tmp_path, "0", {} if value is None else {"WEBHOOK": value}, notify={"url": "env:WEBHOOK"}).ends(
+        64
+    )
     what = "WEBHOOK is not set" if value is None else "the value of WEBHOOK is no http or https URL"
     assert f"failed (64 config): notify.url: {what}" in job.log().splitlines()[-1]
     assert SECRET not in job.log()

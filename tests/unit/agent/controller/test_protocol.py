@@ -13,7 +13,7 @@ from slurmray.agent.controller import protocol
 from slurmray.agent.wire import codec
 from tests.attacks import tried
 from tests.unit.agent import wire_types
-from tests.unit.agent.simulation import Cluster
+from tests.unit.agent.simulation import FOLDER, Cluster
 
 WRONG: list[dict[str, Any]] = [
     {"type": "exit"},
@@ -66,8 +66,7 @@ WRONG: list[dict[str, Any]] = [
 
 @pytest.mark.attack("messages that a program in the container writes")
 def test_wrong_messages_change_nothing() -> None:
-    cluster = Cluster()
-    cluster.train()
+    cluster = Cluster().train()
     sent, events = list(cluster.sent), list(cluster.log.events)
     for message in tried(WRONG):
         line = json.dumps({"v": 1, "node": "node2", **message}).encode()
@@ -81,9 +80,8 @@ def test_wrong_messages_change_nothing() -> None:
     assert "node2: ignored a wrong message: exit: wrong value of code" in lines
     assert "node2: ignored a wrong message: unknown type" in lines
     assert len(lines) == len(set(lines)) < len(WRONG)
-    cluster.receive("node1", "exit", code=0)
-    assert cluster.wait(10)
-    assert cluster.end().code == 0
+    cluster.exit(0)
+    assert cluster.end(10).code == 0
 
 
 # A right message of each type.
@@ -94,7 +92,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "finding": {"kind": "warn", "check": "a", "found": "b", "wanted": "c", "fix": "d"},
     "leftover_jobs": {"jobs": ["7"]},
     "unfit": {},
-    "checked": {"addresses": ["10.0.0.1"], "proxy": False, "folder": "/tmp/x", "gpus": 8},
+    "checked": {"addresses": ["10.0.0.1"], "proxy": False, "folder": FOLDER, "gpus": 8},
     "versions": {"text": "{}"},
     "reachable_at": {"address": "10.0.0.1", "ports": [6379, 41812]},
     "join": {"address": "[fd00::1]:6379"},

@@ -11,6 +11,7 @@ import pytest
 from slurmray.agent import command_runner
 from slurmray.agent.controller.requeue import choose_excluded, find_reason, is_requested, requeue_if_wanted
 
+from ..containers import group
 from ..simulation import Cluster
 
 KIND = "64 1000000 gpu:h100:8(S:0-1) (null)"
@@ -22,24 +23,25 @@ def reason(cluster: Cluster, excluded: list[str]) -> str:
     return find_reason(cluster.controller, cluster.end(), excluded)
 
 
-@pytest.mark.parametrize(("chances", "follows"), [(0, False), (1, True)])
-def test_a_lost_node(chances: int, follows: bool) -> None:
-    cluster = Cluster(requeue={"max": 2, "exit_code": 0})
-    cluster.job["chances"] = chances
-    cluster.train()
+def lose_node2(nodes: int = 2, **settings: Any) -> Cluster:
+    """A job that has lost a node while it trained."""
+    cluster = Cluster(nodes, **settings).train()
     cluster.lost.add("node2")
     cluster.wait(40)
+    return cluster
+
+
+@pytest.mark.parametrize(("chances", "follows"), [(0, False), (1, True)])
+def test_a_lost_node(chances: int, follows: bool) -> None:
+    cluster = lose_node2(3, requeue={"max": 2, "exit_code": 0}, job={"chances": chances})
     assert bool(reason(cluster, [])) == follows
 
 
 @pytest.mark.parametrize("excluded", [[], ["node2"]])
 def test_a_finding(excluded: list[str]) -> None:
     """On the same nodes it would come again."""
-    cluster = Cluster()
-    cluster.job["chances"] = 1
-    cluster.receive_from_all("started", step="0")
-    row = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
-    cluster.receive("node2", "finding", kind="preflight", **row)
+    cluster = Cluster(job={"chances": 1}).start()
+    cluster.report("node2")
     cluster.wait(20)
     assert bool(reason(cluster, excluded)) == bool(excluded)
 
@@ -47,22 +49,18 @@ def test_a_finding(excluded: list[str]) -> None:
 @pytest.mark.parametrize("at_limit", [False, True])
 @pytest.mark.parametrize(("code", "follows"), [(75, True), (1, False), (0, False)])
 def test_a_request_of_the_trainer(code: int, follows: bool, at_limit: bool) -> None:
-    cluster = Cluster(requeue={"max": 0, "exit_code": 75})
-    cluster.train()
+    cluster = Cluster(requeue={"max": 0, "exit_code": 75}).train()
     cluster.controller.requests.is_time_up = at_limit
-    cluster.receive("node1", "exit", code=code)
-    cluster.receive_from_all("healthy")
+    cluster.exit(code, *cluster.nodes)
     assert cluster.wait(1)
     assert bool(reason(cluster, [])) == follows
     assert is_requested(cluster.controller) == follows
 
 
 def test_no_request_after_scancel() -> None:
-    cluster = Cluster(requeue={"max": 2, "exit_code": 75})
-    cluster.job["chances"] = 2
-    cluster.train()
+    cluster = Cluster(requeue={"max": 2, "exit_code": 75}, job={"chances": 2}).train()
     cluster.controller.requests.is_stopping = True
-    cluster.receive("node1", "exit", code=75)
+    cluster.exit(75)
     cluster.wait(1)
     assert not reason(cluster, [])
 
@@ -125,11 +123,7 @@ def requeue(cluster: Cluster, allocated: int, bad: list[str], before: str = "(nu
     ],
 )
 def test_requests_to_slurm(groups: int, before: str, excluded: str, requests: list[list[str]]) -> None:
-    cluster = Cluster(nodes=2, groups=[{"spares": 0, "gpus_per_node": 0}] * groups)
-    cluster.job["chances"] = 1
-    cluster.train()
-    cluster.lost.add("node2")
-    cluster.wait(40)
+    cluster = lose_node2(groups=[group(1, 0)] * groups, job={"chances": 1})
     requeue(cluster, 2, ["node2"], before)
     update = [["update", "JobId=9", "ExcNodeList=" + excluded]] if excluded else []
     asked = [argv[1:] for argv in requests if argv[0] == "scontrol" and argv[1] != "show"]
@@ -137,11 +131,7 @@ def test_requests_to_slurm(groups: int, before: str, excluded: str, requests: li
 
 
 def test_a_scancel_while_slurm_is_asked(requests: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(nodes=2)
-    cluster.job["chances"] = 1
-    cluster.train()
-    cluster.lost.add("node2")
-    cluster.wait(40)
+    cluster = lose_node2(job={"chances": 1})
 
     def run_slurm(argv: list[str], _seconds: float) -> command_runner.Result:
         requests.append(argv)
@@ -155,28 +145,18 @@ def test_a_scancel_while_slurm_is_asked(requests: list[list[str]], monkeypatch: 
 
 def test_the_next_attempt_needs_all_nodes_again(requests: list[list[str]]) -> None:
     """Not only those of the last start."""
-    cluster = Cluster(nodes=2)
-    cluster.job.update(chances=1, restart=1)
-    cluster.train()
-    cluster.lost.add("node2")
-    cluster.wait(40)
+    cluster = lose_node2(job={"chances": 1, "restart": 1})
     requeue(cluster, 3, ["node4", "node2"])
     assert ["scontrol", "requeue", "Incomplete", "9"] in requests
     assert not any("update" in argv for argv in requests)
-
-
-ROW = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
 
 
 @pytest.mark.parametrize(("bad", "follows"), [(["node2"], True), (["node1", "node2"], False)])
 def test_a_finding_of_all_nodes_is_a_mistake(
     bad: list[str], follows: bool, requests: list[list[str]]
 ) -> None:
-    cluster = Cluster(nodes=2)
-    cluster.job["chances"] = 1
-    cluster.receive_from_all("started", step="0")
-    for node in bad:
-        cluster.receive(node, "finding", kind="preflight", **ROW)
+    cluster = Cluster(2, job={"chances": 1}).start()
+    cluster.report(*bad)
     cluster.wait(20)
     requeue(cluster, 2, bad)
     assert any("requeue" in argv for argv in requests) == follows
@@ -187,9 +167,7 @@ def test_a_finding_of_all_nodes_is_a_mistake(
 )
 def test_a_node_fails_before_ray_starts(number: int, excluded: list[str], follows: bool) -> None:
     """In a restart, the nodes were fit in the first start."""
-    cluster = Cluster(nodes=2)
-    cluster.job.update(chances=1, restart=number)
-    cluster.check()
+    cluster = Cluster(2, job={"chances": 1, "restart": number}).check()
     cluster.receive("node2", "failed", kind="image", message="no space left on device")
     assert cluster.wait(20)
     assert bool(reason(cluster, excluded)) == follows
@@ -198,17 +176,14 @@ def test_a_node_fails_before_ray_starts(number: int, excluded: list[str], follow
 @pytest.mark.parametrize("number", [0, 1])
 def test_slurm_starts_no_step(number: int) -> None:
     """In a restart: it is slurmctld's failure, not the job's."""
-    cluster = Cluster(nodes=2)
-    cluster.job.update(chances=1, restart=number)
+    cluster = Cluster(2, job={"chances": 1, "restart": number})
     cluster.controller.losses.on_step_over(cluster.nodes, 0.0)
     assert bool(reason(cluster, [])) == (number > 0)
 
 
 def test_the_head_s_container_gets_sigterm() -> None:
-    cluster = Cluster(nodes=2)
-    cluster.job["chances"] = 1
-    cluster.train()
+    cluster = Cluster(2, job={"chances": 1}).train()
     cluster.receive("node1", "signalled")
-    cluster.receive("node1", "exit", code=143)
+    cluster.exit(143)
     assert cluster.wait(20)
     assert reason(cluster, []) == "node1: container got SIGTERM, but not from Slurm"

@@ -28,10 +28,11 @@ from slurmray.agent.job_errors import JobError
 from slurmray.agent.node import head_loss
 from tests.attacks import tried
 from tests.unit.agent.containers import job, settings
+from tests.unit.agent.users import BOB, acting_as, mounted, needs_root, umask_is
+from tests.unit.agent.waiting import wait_until
 
-BOB, ALICE = 65530, 65531  # users without names
+ALICE = BOB + 1
 PR_SET_DUMPABLE, CLONE_NEWUSER = 4, 0x10000000  # prctl(2), unshare(2)
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
 
 
 def restart(number: int, **fields: object) -> str:
@@ -40,9 +41,8 @@ def restart(number: int, **fields: object) -> str:
 
 
 def make(submit: Path, attempt: int = 0, cluster: str = "one", runs: str = "slurmray-runs") -> list[str]:
-    job: Any = {"name_for_commands": "7", "attempt": attempt, "mark": "secret"}
-    job["run_dir"] = f"{submit / runs}/7-{attempt}"
-    return run_directory.make(job, str(submit), cluster)
+    record: Any = job(attempt=attempt, mark="secret", run_dir=f"{submit / runs}/7-{attempt}")
+    return run_directory.make(record, str(submit), cluster)
 
 
 def mode(path: Path) -> int:
@@ -51,11 +51,8 @@ def mode(path: Path) -> int:
 
 @pytest.mark.parametrize("umask", [0o002, 0o000, 0o077])
 def test_nobody_else_can_write_to_it(tmp_path: Path, umask: int) -> None:
-    old = os.umask(umask)
-    try:
+    with umask_is(umask):
         assert make(tmp_path) == []
-    finally:
-        os.umask(old)
     runs = tmp_path / "slurmray-runs"
     for path in (runs, runs / "7-0", runs / "7-0/logs", runs / "7-0/cancel-now"):
         assert not mode(path) & 0o022
@@ -93,11 +90,10 @@ def alice() -> Iterator[None]:
     groups = os.getgroups()
     os.setgroups([])
     os.setegid(ALICE)
-    os.seteuid(ALICE)
     try:
-        yield
+        with acting_as(ALICE):
+            yield
     finally:
-        os.seteuid(0)
         os.setegid(0)
         os.setgroups(groups)
 
@@ -216,10 +212,7 @@ def test_a_file_system_on_which_files_of_root_are_nobody_s(tmp_path: Path) -> No
     program = Path(__file__).parents[3] / "cluster/root_squash_fs.py"
     with subprocess.Popen([sys.executable, str(program), str(home)]) as server:
         try:
-            deadline = time.monotonic() + 20  # bounds a hang
-            while not home.is_mount():
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            wait_until(home.is_mount)
             make(home)
             assert make(home, 1) == [f"{home}/slurmray-runs/7-0"]
             assert {path.name for path in (home / "slurmray-runs").iterdir()} == {"7-0", "7-1"}
@@ -258,13 +251,9 @@ def test_a_folder_whose_mode_cannot_be_changed(tmp_path: Path) -> None:
 
 @needs_root
 def test_a_disk_that_is_full_after_the_first_folders(tmp_path: Path) -> None:
-    mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=3", "tmpfs", str(tmp_path)]
-    subprocess.run(mount, check=True)
-    try:
-        with pytest.raises(JobError, match=r"cannot write to .*7-0: No space left on device") as error:
-            make(tmp_path)
-    finally:
-        subprocess.run(["umount", "--lazy", tmp_path], check=True)
+    match = r"cannot write to .*7-0: No space left on device"
+    with mounted(tmp_path, "nr_inodes=3"), pytest.raises(JobError, match=match) as error:
+        make(tmp_path)
     assert error.value.kind == "preflight"
 
 
@@ -318,9 +307,9 @@ def test_a_stranger_has_made_the_attempt_before(tmp_path: Path, place: str) -> N
         return
     (tmp_path / "slurmray-runs/8-0").mkdir()
     os.chown(tmp_path / "slurmray-runs/8-0", BOB, BOB)
-    job: Any = {"name_for_commands": "9", "attempt": 0, "mark": "x", "run_dir": f"{runs}/8-0"}
+    record: Any = job(name_for_commands="9", run_dir=f"{runs}/8-0")
     with pytest.raises(JobError, match=r"8-0 exists already, and belongs to 65530\. Set run_dir"):
-        run_directory.make(job, str(tmp_path), "")
+        run_directory.make(record, str(tmp_path), "")
 
 
 @needs_root
@@ -336,15 +325,12 @@ def test_a_folder_for_all_users(attempt: int, is_listed: bool) -> None:
         os.chown(theirs, BOB, BOB)
         runs.chmod(0o1777 if is_listed else 0o1733)
         Path(shared).chmod(0o755)
-        os.seteuid(BOB + 1)
-        try:
+        with acting_as(ALICE):
             if attempt == 0:
                 with pytest.raises(JobError, match=r"7-0 exists already, and belongs to 65530\. Set run_dir"):
                     make(Path(shared))
             else:
                 assert make(Path(shared)) == []
-        finally:
-            os.seteuid(0)
         assert (theirs.stat().st_uid, list(theirs.iterdir())) == (BOB, [])
 
 
@@ -424,7 +410,13 @@ def test_restarts_of_an_earlier_attempt(tmp_path: Path) -> None:
 
 
 @pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=1)
-@pytest.mark.parametrize("kind", ["number", "text", "link", "folder", "fifo", "size", "linked run"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("number", "text", "link", "folder", "fifo", "size", "linked run"),
+        pytest.param("of another user", marks=needs_root),
+    ],
+)
 def test_restarts_that_are_not_those_of_an_earlier_attempt(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,20 +437,13 @@ def test_restarts_that_are_not_those_of_an_earlier_attempt(
     elif kind == "size":
         monkeypatch.setattr(run_directory, "MAX_EVENTS", 1000)
         path.write_text("x" * 1000 + restart(2))
+    elif kind == "of another user":
+        path.write_text(restart(2))
+        os.chown(path, BOB, BOB)
     else:
         path.write_text(restart(2))
         run.rename(tmp_path / "run")
         run.symlink_to(tmp_path / "run")
-    assert run_directory.count_restarts(str(run), 3) == 0
-
-
-@needs_root
-@pytest.mark.attack("a FIFO, a device, a link or another user's file in place of a file of the job", inputs=1)
-def test_restarts_that_another_user_has_written(tmp_path: Path) -> None:
-    make(tmp_path)
-    run = tmp_path / "slurmray-runs/7-0"
-    (run / "events.jsonl").write_text(restart(2))
-    os.chown(run / "events.jsonl", BOB, BOB)
     assert run_directory.count_restarts(str(run), 3) == 0
 
 
@@ -497,8 +482,8 @@ def new_job(submit: Path, attempt: int) -> Any:
 def seen_alive(folder: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[], object]) -> bool:
     """Whether a worker sees that the controller runs. write: what that does between two looks."""
     monkeypatch.setattr(head_loss, "time", SimpleNamespace(sleep=lambda _: write()))
-    job: Any = {"run_dir": str(folder)}
-    first, second = head_loss._read_heartbeats(job)
+    record: Any = job(run_dir=str(folder))
+    first, second = head_loss._read_heartbeats(record)
     return first != second
 
 
@@ -554,8 +539,8 @@ def test_two_heartbeats_have_the_same_size(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", ["job\udce9", "\udcff\udcfe", "\ud83d"])
 def test_metrics_of_a_job_whose_name_is_not_utf_8(name: str, tmp_path: Path) -> None:
     """sbatch -J $'job\\xe9'. Prometheus takes UTF-8 only."""
-    job: Any = {"id": "7", "name": name}
-    text = metrics.as_text({"node1": {"gpu": 97}}, job)
+    record: Any = job(id="7", name=name)
+    text = metrics.as_text({"node1": {"gpu": 97}}, record)
     run_directory.write_metrics(str(tmp_path), text)
     written = (tmp_path / "metrics/slurmray.prom").read_bytes().decode()
     assert re.search(r'name="(job)?\?+",node="node1"} 97\n', written), written

@@ -23,9 +23,7 @@ IDLE = {"gpus": 8, "idle_gpus": 8, "waiting_gpus": 0, "power": 118, "cores": 0.3
 
 def train(action: str = "report", progress: str = "", **settings: Any) -> Cluster:
     watch = {"interval": 30, "stall": 30 * MINUTE, "action": action, "progress": progress}
-    cluster = Cluster(watch=watch, **settings)
-    cluster.train()
-    return cluster
+    return Cluster(watch=watch, **settings).train()
 
 
 def watch(
@@ -48,10 +46,6 @@ def watch(
     return False
 
 
-def stalls(cluster: Cluster) -> list[dict[str, Any]]:
-    return [fields for name, fields in cluster.log.events if name == "stall"]
-
-
 def test_stalls_of_several_starts_have_their_own_folders() -> None:
     first, second = train(), train()
     for cluster in (first, second):
@@ -66,8 +60,7 @@ def test_a_log_whose_file_system_stalls() -> None:
     cluster = train()
     cluster.controller.on_log_size(7, cluster.now)
     for _ in range(2 * 60):
-        for node in cluster.nodes:
-            cluster.receive(node, "heartbeat", doing="", use=IDLE)
+        cluster.receive_from_all("heartbeat", doing="", use=IDLE)
         for _ in cluster.passes(30):
             assert "collect_evidence" not in cluster.types()
     assert not watch(cluster, 29, lambda _, __: IDLE)
@@ -84,10 +77,10 @@ def test_all_wait_for_one() -> None:
         row = [f"rank {number}", place]
         node = f"node{1 + number // 2}"
         cluster.receive(node, "stacks", number=1, rows=[row], is_complete=number % 2 == 1)
-    assert not stalls(cluster), "one node is missing"
+    assert not cluster.events("stall"), "one node is missing"
     cluster.receive("node3", "stacks", number=1, rows=[], is_complete=True)
     assert not cluster.wait(2)
-    (stall,) = stalls(cluster)
+    (stall,) = cluster.events("stall")
     assert stall["folder"] == "/r/logs/stall-1"
     assert stall["text"] == (
         "no output for 30 min; GPUs of node1, node3: busy at a steady low power; "
@@ -101,7 +94,7 @@ def test_a_node_that_sends_no_evidence() -> None:
     cluster = train()
     assert watch(cluster, 40, lambda _, __: IDLE)
     assert not cluster.wait(60)
-    (stall,) = stalls(cluster)
+    (stall,) = cluster.events("stall")
     assert stall["text"] == "no output for 30 min; GPUs of node1, node2, node3: idle"
     cluster.sent.clear()
     cluster.receive("node1", "stacks", number=1, rows=[["late", "f (a.py:1)"]], is_complete=True)
@@ -112,11 +105,10 @@ def test_one_report_per_limit() -> None:
     """The count begins again with each: no new evidence every 40 s."""
     cluster = train()
     for _ in range(2 * 70):
-        for node in cluster.nodes:
-            cluster.receive(node, "heartbeat", doing="", use=IDLE)
+        cluster.receive_from_all("heartbeat", doing="", use=IDLE)
         cluster.controller.on_log_size(7, cluster.now)
         assert not cluster.wait(30)
-    assert [stall["number"] for stall in stalls(cluster)] == [1, 2]
+    assert [stall["number"] for stall in cluster.events("stall")] == [1, 2]
     assert cluster.types().count("collect_evidence") == 2
 
 
@@ -125,7 +117,7 @@ def test_one_report_per_limit_of_a_progress_file() -> None:
     for _ in range(6 * 70):
         cluster.controller.on_progress_file(7, cluster.now)
         assert not cluster.wait(10)
-    assert len(stalls(cluster)) == 2
+    assert len(cluster.events("stall")) == 2
 
 
 def test_a_progress_file_that_changes_while_gpus_wait() -> None:
@@ -175,13 +167,12 @@ def test_what_a_sample_shows(use: dict[str, Any], is_still: bool) -> None:
 def test_a_node_that_was_left_out() -> None:
     """Its last sample is no sign of a stall, and it is not named."""
     cluster = train(on_node_loss="continue")
-    for node in cluster.nodes:
-        cluster.receive(node, "heartbeat", doing="", use=IDLE)
+    cluster.receive_from_all("heartbeat", doing="", use=IDLE)
     for part in cluster.controller.parts:
         part.on_node_left_out("node3")
     assert watch(cluster, 40, lambda node, _: IDLE if node != "node3" else {})
     assert not cluster.wait(60)
-    assert stalls(cluster)[0]["text"] == "no output for 30 min; GPUs of node1, node2: idle"
+    assert cluster.events("stall")[0]["text"] == "no output for 30 min; GPUs of node1, node2: idle"
 
 
 def test_one_node_of_several_that_sends_its_evidence_twice() -> None:
@@ -190,9 +181,9 @@ def test_one_node_of_several_that_sends_its_evidence_twice() -> None:
     for _ in range(3):
         cluster.receive("node1", "stacks", number=1, rows=[], is_complete=True)
     assert not cluster.wait(20)
-    assert not stalls(cluster), "two nodes are missing, and have 40 s"
+    assert not cluster.events("stall"), "two nodes are missing, and have 40 s"
     assert not cluster.wait(30)
-    assert len(stalls(cluster)) == 1
+    assert len(cluster.events("stall")) == 1
 
 
 def test_evidence_of_an_earlier_stall() -> None:
@@ -204,24 +195,22 @@ def test_evidence_of_an_earlier_stall() -> None:
         cluster.receive("node1", "stacks", number=number, rows=[row], is_complete=False)
         cluster.receive("node2", "stacks", number=1, rows=[["rank 1", "old (a.py:1)"]], is_complete=True)
         assert not cluster.wait(60)
-    texts = [stall["text"].split("idle; ")[1] for stall in stalls(cluster)]
+    texts = [stall["text"].split("idle; ")[1] for stall in cluster.events("stall")]
     assert texts[1] == "rank 0 on node1 is in wait (a.py:1)"
 
 
 def test_a_limit_in_seconds() -> None:
-    cluster = Cluster(watch={"interval": 30, "stall": 59, "action": "report", "progress": ""})
-    cluster.train()
+    cluster = Cluster(watch={"stall": 59}).train()
     assert watch(cluster, 3, lambda *_: IDLE)
     assert not cluster.wait(60)
-    assert stalls(cluster)[0]["text"].startswith("no output for 59 s; ")
+    assert cluster.events("stall")[0]["text"].startswith("no output for 59 s; ")
 
 
 def test_output_that_no_file_shows() -> None:
     """The job's log is none: samples alone decide."""
     cluster = train()
     for _ in range(2 * 29):
-        for node in cluster.nodes:
-            cluster.receive(node, "heartbeat", doing="", use=IDLE)
+        cluster.receive_from_all("heartbeat", doing="", use=IDLE)
         assert not cluster.wait(30)
     assert "collect_evidence" not in cluster.types()
     for _ in range(6):
@@ -265,7 +254,7 @@ def test_spare_nodes_only_wait() -> None:
     assert not watch(cluster, 60, lambda node, _: IDLE if node == "node4" else WORKING)
     assert watch(cluster, 40, lambda *_: IDLE)
     assert not cluster.wait(60)
-    assert "node4" not in stalls(cluster)[0]["text"]
+    assert "node4" not in cluster.events("stall")[0]["text"]
 
 
 def test_a_progress_file() -> None:
@@ -278,12 +267,11 @@ def test_a_progress_file() -> None:
     cluster.controller.on_progress_file(3, cluster.now)
     assert watch(cluster, 1, lambda *_: WORKING, int)
     assert not cluster.wait(60)
-    assert stalls(cluster)[0]["text"] == "steps.log has not changed for 30 min"
+    assert cluster.events("stall")[0]["text"] == "steps.log has not changed for 30 min"
 
 
 def test_no_stall_before_the_trainer_runs() -> None:
-    cluster = Cluster(watch={"interval": 30, "stall": 60, "action": "end", "progress": ""})
-    cluster.check()
+    cluster = Cluster(watch={"stall": 60, "action": "end"}).check()
     assert not watch(cluster, 5, lambda *_: IDLE)
 
 
@@ -294,9 +282,8 @@ def test_actions(action: str, again: bool) -> None:
     assert watch(cluster, 40, lambda *_: IDLE)
     assert not cluster.wait(45)
     assert cluster.sent[-1] == {"type": "stop_before_restart", "seconds": 5}
-    cluster.receive("node1", "exit", code=143)
-    assert cluster.wait(1)
-    end = cluster.end()
+    cluster.exit(143)
+    end = cluster.end(1)
     assert (end.code, end.kind) == (74, "stalled")
     assert end.text.startswith("failed (74 stalled): no output for 30 min; GPUs of node1, node2, node3: idle")
     assert end.text.endswith("; the trainer exited with 143")

@@ -10,46 +10,18 @@ from slurmray.agent.controller import protocol, state
 from slurmray.agent.controller.failure import Failure
 from tests.attacks import tried
 
-from ..simulation import FOLDER, Cluster
-
-# A message of each type that changes something where it is expected.
-MESSAGES: dict[str, dict[str, Any]] = {
-    "leftover_jobs": {"jobs": ["5"]},
-    "checked": {"addresses": ["10.0.0.9"], "proxy": False, "folder": FOLDER},
-    "versions": {"text": "Ray 2.60.0"},
-    "reachable_at": {"address": "10.0.0.1", "ports": [1234]},
-    "join": {"address": "10.0.0.1:6379"},
-    "joined": {"nodes": ["node1"], "gpus": 8},
-    "ready": {},
-    "burn_in": {
-        "kind": "CPU",
-        "products": [0.1],
-        "copies": [9],
-        "within": 0,
-        "pairs": 0,
-        "all": 0,
-        "problems": [],
-    },
-    "stage_done": {"stage": "prepare"},
-    "prepared": {"name": "data"},
-    "attach": {"command": ["ray"], "runtime": "podman", "folder": FOLDER, "unset": []},
-    "trainer": {"command": "python"},
-    "exit": {"code": 0},
-    "stacks": {"number": 1, "rows": [], "is_complete": True},
-    "healthy": {},
-    "gpus": {"lost": "lost GPU-a: nvidia-smi: no longer lists it"},
-}
+from ..simulation import Cluster
+from .test_protocol import RIGHT
 
 
 def at(progress: str) -> Cluster:
     """A job that has come so far."""
-    cluster = Cluster()
-    cluster.receive_from_all("started", step="0")
+    cluster = Cluster().start()
     steps: list[tuple[str, Any]] = [
         (protocol.STARTING_RAY, cluster.check),
         (protocol.READY, lambda: cluster.receive("node1", "ready")),
         (protocol.TRAINING, lambda: cluster.receive("node1", "trainer", command="python3 train.py")),
-        (protocol.TRAINED, lambda: cluster.receive("node1", "exit", code=1)),
+        (protocol.TRAINED, lambda: cluster.exit(1)),
     ]
     for name, step in steps:
         if protocol.JOB.index(name) <= protocol.JOB.index(progress):
@@ -76,9 +48,12 @@ ALLOWED = {
 }
 
 
+MESSAGES = {kind: RIGHT[kind] for kind in ALLOWED}  # each changes something where it is expected
+
+
 def test_each_message_of_the_table_is_tried() -> None:
     limited = {name for name, kind in protocol.KINDS.items() if kind.during != protocol.JOB}
-    assert MESSAGES.keys() == limited == ALLOWED.keys()
+    assert limited == ALLOWED.keys()
 
 
 def test_the_messages_of_a_job_are_allowed() -> None:
@@ -117,10 +92,9 @@ def test_a_finding_while_the_step_is_being_ended() -> None:
     cluster = Cluster()
     cluster.receive("node2", "started", step="0")
     cluster.controller.begin_end()
-    row = {"check": "GPUs", "found": "7", "wanted": "8", "fix": "none"}
-    cluster.receive("node2", "finding", kind="preflight", **row)
+    cluster.report("node2")
     cluster.controller.findings.show()
-    assert [fields["node"] for name, fields in cluster.log.events if name == "finding"] == ["node2"]
+    assert [event["node"] for event in cluster.events("finding")] == ["node2"]
 
 
 @pytest.mark.attack("messages that no state of the job allows")
@@ -170,7 +144,7 @@ def test_messages_that_the_state_of_a_node_does_not_allow() -> None:
     assert "node2: ignored the message started, from a node that is started" in cluster.log.lines
     cluster.train()
     cluster.receive("node1", "gone")
-    cluster.receive("node1", "exit", code=0)
+    cluster.exit(0)
     assert "node1: ignored the message exit, from a node that is gone" in cluster.log.lines
     assert cluster.controller.state.trainer_code is None
 
@@ -222,7 +196,7 @@ def test_a_spare_node_that_comes_back() -> None:
         cluster.receive(node, "started", step="0")
     cluster.lost = {"node3"}
     assert not cluster.wait(60)
-    assert [fields["node"] for name, fields in cluster.log.events if name == "set_aside"] == ["node3"]
+    assert [event["node"] for event in cluster.events("set_aside")] == ["node3"]
     cluster.lost = set()
     assert cluster.types() == []
     for node in ("node3", "node1", "node2"):

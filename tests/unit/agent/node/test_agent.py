@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from slurmray.rendering.script import render_script
 from tests.unit.agent.containers import job as make_job
 from tests.unit.agent.containers import quick
 from tests.unit.agent.peer import Peer
+from tests.unit.agent.users import mounted, needs_root
+from tests.unit.agent.waiting import wait_until
 from tests.unit.agent.wire_types import TO_CONTROLLER, TO_NODES
 
 HANG = 60  # seconds
@@ -111,7 +113,7 @@ class NodeProcess:
         path.write_text(f"#!/bin/sh\n{commands}\n")
         path.chmod(0o755)
 
-    def send_job(self, nodes: tuple[str, ...] = ("node1",), chances: int = 0) -> None:
+    def send_job(self, nodes: tuple[str, ...] = ("node1",), chances: int = 0) -> NodeProcess:
         self.send(
             "job",
             job=make_job(
@@ -126,16 +128,31 @@ class NodeProcess:
                 started=time.time(),
             ),
         )
+        return self
+
+    def run(self) -> NodeProcess:
+        """Send the job, and wait until its container process runs."""
+        self.send_job().wait_for("phase", text="up")
+        return self
+
+    def failure(self) -> tuple[str, str]:
+        """Kind and text of the message about its failure, which comes next."""
+        failed = self.wait_for("failed")
+        return failed["kind"], failed["message"]
+
+    def beat(self) -> None:
+        with contextlib.suppress(OSError):  # it has ended
+            self.send("heartbeat")
 
     def wait_for(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Return the next message of that type with these fields; drop those before it. Sends heartbeats."""
         wanted = {"type": kind, **fields}
         deadline = time.monotonic() + HANG
         while time.monotonic() < deadline:
+            self.beat()
             try:
                 message = self.peer.next(1)
             except TimeoutError:
-                self.send("heartbeat")
                 continue
             if not message:
                 break
@@ -143,17 +160,20 @@ class NodeProcess:
                 return message
         raise AssertionError(f"no {wanted}:\n{self.log()}")
 
+    def until(self, holds: Callable[[], object]) -> None:
+        """Wait until something holds. Sends heartbeats."""
+
+        def look() -> object:
+            self.beat()
+            return holds()
+
+        wait_until(look, self.log, HANG)
+
     def container_log(self, text: str) -> str:
         """Return the input of the container process, once it contains the text. Sends heartbeats."""
-        deadline = time.monotonic() + HANG
-        while time.monotonic() < deadline:
-            path = self.folder / "container"
-            if path.exists() and text in path.read_text():
-                return path.read_text()
-            with contextlib.suppress(OSError):  # it has ended
-                self.send("heartbeat")
-            time.sleep(0.1)
-        raise AssertionError(f"no {text!r}:\n{self.log()}")
+        path = self.folder / "container"
+        self.until(lambda: path.exists() and text in path.read_text())
+        return path.read_text()
 
     def log(self) -> str:
         return "".join(path.read_text() for path in self.run_dir.glob("logs/*"))
@@ -178,25 +198,28 @@ class NodeProcess:
         return [message for message in self.peer.received if message["type"] != "heartbeat"]
 
 
+Start = Callable[..., NodeProcess]
+
+
 @pytest.fixture
-def nodes() -> Iterator[list[NodeProcess]]:
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts the node agent, with what NodeProcess takes; its agent has begun."""
     made: list[NodeProcess] = []
-    yield made
+
+    def begin(does: str = "", **spec: Any) -> NodeProcess:
+        made.append(NodeProcess(tmp_path, does, **spec))
+        assert made[-1].wait_for("started")["step"] == "0"
+        return made[-1]
+
+    yield begin
     for node in made:
         node.process.kill()
         node.process.wait()
         shutil.rmtree(node.temp)
 
 
-def start(nodes: list[NodeProcess], folder: Path, *args: Any, **spec: Any) -> NodeProcess:
-    nodes.append(NodeProcess(folder, *args, **spec))
-    assert nodes[-1].wait_for("started")["step"] == "0"
-    return nodes[-1]
-
-
-def test_from_start_to_end(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path)
-    node.send_job()
+def test_from_start_to_end(start: Start, tmp_path: Path) -> None:
+    node = start().send_job()
     assert node.wait_for("checked")["proxy"] is False
     node.wait_for("phase", text="up")
     assert (node.temp / "ray-7-0-012345").stat().st_mode & 0o777 == 0o700
@@ -215,19 +238,16 @@ def test_from_start_to_end(nodes: list[NodeProcess], tmp_path: Path) -> None:
     assert "cancel" not in node.calls()
 
 
-def test_a_start_on_fewer_nodes(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_a_start_on_fewer_nodes(start: Start) -> None:
     spec = {"slurm": {"nodes": 3}, "on_node_loss": "restart", "restart": {"min_nodes": 1}}
-    node = start(nodes, tmp_path, **spec)
-    node.send_job(("node1", "node2"))
+    node = start(**spec).send_job(("node1", "node2"))
     settings = json.loads(node.container_log('"type":"node"').splitlines()[2])["settings"]
     assert (settings["ray"]["nodes"], settings["trainer"]["nnodes"]) == (2, 2)
 
 
-def test_the_controller_knows_which_leftovers_are_of_ended_jobs(
-    nodes: list[NodeProcess], tmp_path: Path
-) -> None:
+def test_the_controller_knows_which_leftovers_are_of_ended_jobs(start: Start) -> None:
     """With pyxis, whose containers have no Slurm commands."""
-    node = start(nodes, tmp_path, container={"runtime": "pyxis", "image": "x"})
+    node = start(container={"runtime": "pyxis", "image": "x"})
     for job in ("5", "6"):
         (node.temp / f"ray-{job}-0-0a1b2c/inside").mkdir(parents=True)
     node.send_job()
@@ -239,45 +259,29 @@ def test_the_controller_knows_which_leftovers_are_of_ended_jobs(
     assert "squeue" not in node.calls()
 
 
-def test_samples_begin_an_interval_after_the_container(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, watch={"interval": 5})
-    node.send_job()
-    node.wait_for("phase", text="up")
+def test_samples_begin_an_interval_after_the_container(start: Start) -> None:
+    node = start(watch={"interval": 5}).run()
     samples = node.run_dir / "logs/node1.samples.jsonl"
     assert not samples.exists()
-    deadline = time.monotonic() + HANG
-    while not samples.exists():
-        assert time.monotonic() < deadline, node.log()
-        node.send("heartbeat")
-        time.sleep(0.1)
+    node.until(samples.exists)
 
 
-def test_samples_that_cannot_be_written(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_samples_that_cannot_be_written(start: Start) -> None:
     """The controller hears of it, and later ones are written."""
-    node = start(nodes, tmp_path, watch={"interval": 5})
+    node = start(watch={"interval": 5})
     samples = node.run_dir / "logs/node1.samples.jsonl"
     samples.mkdir()
     node.send_job()
-    deadline = time.monotonic() + HANG
-    while not (errors := [message for message in node.messages if message["type"] == "thread_error"]):
-        assert time.monotonic() < deadline
-        node.send("heartbeat")
-        with contextlib.suppress(TimeoutError):
-            node.peer.next(0.1)
-    assert errors[0]["text"] == "error in the thread for samples: IsADirectoryError: Is a directory"
+    error = node.wait_for("thread_error")
+    assert error["text"] == "error in the thread for samples: IsADirectoryError: Is a directory"
     samples.rmdir()
-    while not samples.exists():
-        assert time.monotonic() < deadline, node.log()
-        node.send("heartbeat")
-        time.sleep(0.1)
+    node.until(samples.exists)
     assert '"columns"' in samples.read_text().splitlines()[0], "the header comes first all the same"
 
 
-def test_the_log_of_a_service(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_the_log_of_a_service(start: Start) -> None:
     """Its output is complete, also what it prints at the end."""
-    node = start(nodes, tmp_path, services=[{"name": "judge", "run": "true"}])
-    node.send_job()
-    node.wait_for("phase", text="up")
+    node = start(services=[{"name": "judge", "run": "true"}]).run()
     fifo = (node.temp / "ray-7-0-012345/inside/log-judge").open("wb")
     with fifo:
         fifo.write(b"judged\n")
@@ -286,17 +290,14 @@ def test_the_log_of_a_service(nodes: list[NodeProcess], tmp_path: Path) -> None:
     assert list(node.temp.iterdir()) == []
 
 
-def test_messages_that_come_before_the_container(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, setup="sleep 1")
-    node.send_job()
+def test_messages_that_come_before_the_container(start: Start) -> None:
+    node = start(setup="sleep 1").send_job()
     node.send("start_ray", peers=["10.0.0.1"])
     assert '"10.0.0.1"' in node.container_log("start_ray")
 
 
-def test_slurm_s_signal_gives_the_trainer_its_grace_period(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, "stop")
-    node.send_job()
-    node.wait_for("phase", text="up")
+def test_slurm_s_signal_gives_the_trainer_its_grace_period(start: Start) -> None:
+    node = start("stop").run()
     node.container_log('"type":"node"')  # the agent knows the container from then on
     node.process.send_signal(signal.SIGTERM)
     node.wait_for("stop_requested")
@@ -305,9 +306,8 @@ def test_slurm_s_signal_gives_the_trainer_its_grace_period(nodes: list[NodeProce
     assert list(node.temp.iterdir()) == []
 
 
-def test_slurm_s_signal_before_the_container(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, setup="sleep 1000")
-    node.send_job()
+def test_slurm_s_signal_before_the_container(start: Start, tmp_path: Path) -> None:
+    node = start(setup="sleep 1000").send_job()
     time.sleep(0.5)
     node.process.send_signal(signal.SIGTERM)
     node.wait_for("stop_requested")
@@ -315,33 +315,37 @@ def test_slurm_s_signal_before_the_container(nodes: list[NodeProcess], tmp_path:
     assert not (tmp_path / "container").exists()
 
 
-def test_a_container_that_exits(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, "exit")
-    node.send_job()
-    failed = node.wait_for("failed")
-    assert failed["kind"] == "ray"
-    assert failed["message"].endswith(" exited with 7")
+SET_E = "set -e\necho no card\n(exit 3)\necho not reached\n"
+# What goes wrong -> what the container process does, the job spec, and the failure: its kind and text.
+FAILURES: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "the container exits": ("exit", {}, "ray", ".* exited with 7"),
+    "the image has no Python": (
+        *("no python", {}, "image"),
+        ".* exited with 127: the image has no python3: set container.python .*",
+    ),
+    "setup exits": ("", {"setup": "echo no card; exit 3"}, "preflight", "setup EXITED"),
+    "setup fails": ("", {"setup": "echo no card; (exit 3)"}, "preflight", "setup EXITED"),
+    "setup stops": ("", {"setup": SET_E}, "preflight", "setup EXITED"),
+    "node_env exits": ("", {"node_env": "echo no card; exit 3"}, "preflight", "node_env EXITED"),
+    "node_env stops": ("", {"node_env": SET_E}, "preflight", "node_env EXITED"),
+}
+
+
+@pytest.mark.parametrize(("does", "spec", "kind", "text"), FAILURES.values(), ids=FAILURES)
+def test_a_failure(start: Start, does: str, spec: dict[str, Any], kind: str, text: str) -> None:
+    node = start(does, **spec).send_job()
+    exited = "exited with 3: no card. Correct it; the node's log has all of its output"
+    found, message = node.failure()
+    assert (found, bool(re.fullmatch(text.replace("EXITED", exited), message))) == (kind, True), message
     node.wait_for("gone")
 
 
-def test_an_image_without_python(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, "no python")
-    node.send_job()
-    failed = node.wait_for("failed")
-    assert failed["kind"] == "image"
-    assert " exited with 127: the image has no python3: set container.python " in failed["message"]
-
-
-def test_a_container_that_is_killed(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, "stay")
-    node.send_job()
-    node.wait_for("phase", text="up")
+def test_a_container_that_is_killed(start: Start, tmp_path: Path) -> None:
+    node = start("stay").run()
     pids = subprocess.run(["pgrep", "-f", f"{tmp_path}/container.py"], stdout=subprocess.PIPE, check=True)
     for pid in pids.stdout.split():
         os.kill(int(pid), signal.SIGKILL)
-    failed = node.wait_for("failed")
-    assert failed["kind"] == "ray"
-    assert failed["message"] == "the container process was killed (exit code 137, SIGKILL)"
+    assert node.failure() == ("ray", "the container process was killed (exit code 137, SIGKILL)")
 
 
 @pytest.fixture
@@ -368,12 +372,8 @@ def step_cgroup() -> Iterator[Path]:
         group.parent.rmdir()
 
 
-def test_processes_that_the_kernel_killed_as_memory_ran_out(
-    nodes: list[NodeProcess], tmp_path: Path, step_cgroup: Path
-) -> None:
-    node = start(nodes, tmp_path)
-    node.send_job()
-    node.wait_for("phase", text="up")
+def test_processes_that_the_kernel_killed_as_memory_ran_out(start: Start, step_cgroup: Path) -> None:
+    node = start().run()
     enter = f"echo $$ >{step_cgroup}/cgroup.procs; exec {sys.executable} -c 'b\"1\" * 10**8'"
     assert subprocess.run(["sh", "-c", enter], check=False).returncode == -signal.SIGKILL
     (step_cgroup / "cgroup.procs").write_text(str(node.process.pid))
@@ -381,27 +381,21 @@ def test_processes_that_the_kernel_killed_as_memory_ran_out(
     assert "killed 1 of the step's processes (oom_kill)" in node.log()
 
 
-def test_a_container_process_that_does_not_answer(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path)
-    node.send_job()
-    node.wait_for("phase", text="up")
+def test_a_container_process_that_does_not_answer(start: Start) -> None:
+    node = start().run()
     (inside,) = node.temp.glob("*/inside")
     for _ in range(9):  # longer than the timeout
         (inside / heartbeat.FILE).touch()
         node.send("heartbeat")
         time.sleep(0.5)
         assert inside.exists(), "not cleaned up"
-    failed = node.wait_for("failed")
-    assert failed["kind"] == "ray"
-    assert failed["message"].startswith("the container process does not answer for 3 s.")
+    kind, message = node.failure()
+    assert (kind, message.partition(". ")[0]) == ("ray", "the container process does not answer for 3 s")
     node.wait_for("gone")
 
 
-def test_setup_changes_the_environment_of_the_container_process(
-    nodes: list[NodeProcess], tmp_path: Path
-) -> None:
-    node = start(nodes, tmp_path, setup="export MARK='a\nb'; echo hello; echo x >>runs")
-    node.send_job()
+def test_setup_changes_the_environment_of_the_container_process(start: Start) -> None:
+    node = start(setup="export MARK='a\nb'; echo hello; echo x >>runs").send_job()
     assert node.container_log("b").startswith("PYTHON a\nb\n")
     assert "hello" in node.log()
     node.end()
@@ -409,40 +403,36 @@ def test_setup_changes_the_environment_of_the_container_process(
 
 
 @pytest.mark.attack("processes and files of another user's job", inputs=1)
-def test_ps_does_not_show_setup(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_ps_does_not_show_setup(start: Start, tmp_path: Path) -> None:
     show = "for pid in $$ $PPID; do cat /proc/$pid/cmdline; done >shown; true hunter2"
-    node = start(nodes, tmp_path, setup=show)
-    node.send_job()
+    node = start(setup=show).send_job()
     node.container_log("PYTHON")
     assert "run_setup" in (text := (tmp_path / "shown").read_text())
     assert "hunter2" not in text
 
 
 @pytest.mark.attack("the submitter's environment", inputs=2)
-def test_what_setup_inherits(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_what_setup_inherits(start: Start, tmp_path: Path) -> None:
     """Soft limits are raised."""
     hard = subprocess.run(
         ["bash", "-c", "ulimit -H -f; ulimit -H -t"], capture_output=True, text=True, check=True
     )
-    node = start(nodes, tmp_path, setup="(ulimit -S -f; ulimit -S -t) >found; cd /")
-    node.send_job()
+    node = start(setup="(ulimit -S -f; ulimit -S -t) >found; cd /").send_job()
     node.container_log("PYTHON")
     assert (tmp_path / "found").read_text() == hard.stdout
 
 
-def test_setup_is_over_when_its_shell_is(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_setup_is_over_when_its_shell_is(start: Start, tmp_path: Path) -> None:
     """What it has started in the background may keep its output open."""
-    node = start(nodes, tmp_path, setup="sleep 1000 & echo $! >pid; export MARK=set")
-    node.send_job()
+    node = start(setup="sleep 1000 & echo $! >pid; export MARK=set").send_job()
     try:
         assert node.container_log("SESSION").startswith("PYTHON set\n")
     finally:
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
-def test_much_output_of_setup_takes_no_memory(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, setup="head --bytes=200M /dev/zero")
-    node.send_job()
+def test_much_output_of_setup_takes_no_memory(start: Start) -> None:
+    node = start(setup="head --bytes=200M /dev/zero").send_job()
     node.container_log("SESSION")
     status = Path(f"/proc/{node.process.pid}/status").read_text()
     peak = re.search(r"VmHWM:\s*(\d+) kB", status)
@@ -450,52 +440,24 @@ def test_much_output_of_setup_takes_no_memory(nodes: list[NodeProcess], tmp_path
     assert int(peak[1]) < 100_000
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
-def test_a_container_process_that_fails_on_a_full_disk(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", tmp_path / "run"], check=True)
-    try:
-        node = start(nodes, tmp_path, "exit", setup="head --bytes=100k /dev/zero >run/full || true")
-        node.send_job()
-        failed = node.wait_for("failed")
-        assert f"cannot write to {node.run_dir}/logs: No space left on device" in failed["message"]
-    finally:
-        subprocess.run(["umount", "--lazy", tmp_path / "run"], check=True)
-
-
-@pytest.mark.parametrize("setup", ["echo cannot load; exit 3", "echo cannot load; (exit 3)"])
-def test_a_setup_that_fails(nodes: list[NodeProcess], tmp_path: Path, setup: str) -> None:
-    node = start(nodes, tmp_path, setup=setup)
-    node.send_job()
-    failed = node.wait_for("failed")
-    assert failed["kind"] == "preflight"
-    assert (
-        failed["message"]
-        == "setup exited with 3: cannot load. Correct it; the node's log has all of its output"
-    )
+@needs_root
+def test_a_container_process_that_fails_on_a_full_disk(start: Start, tmp_path: Path) -> None:
+    with mounted(tmp_path / "run", "size=64k"):
+        node = start("exit", setup="head --bytes=100k /dev/zero >run/full || true").send_job()
+        assert f"cannot write to {node.run_dir}/logs: No space left on device" in node.failure()[1]
 
 
 @pytest.mark.parametrize("field", ["setup", "node_env"])
 @pytest.mark.parametrize("end", ["exit 0", "return", "exec true", ". ./activate"])
-def test_a_setup_that_exits(nodes: list[NodeProcess], tmp_path: Path, field: str, end: str) -> None:
+def test_a_setup_that_exits(start: Start, tmp_path: Path, field: str, end: str) -> None:
     (tmp_path / "activate").write_text("echo activated\nexit\n")
-    node = start(nodes, tmp_path, **{field: f"echo begun\n{end}\n"})
-    node.send_job()
-    failed = node.wait_for("failed")
+    node = start(**{field: f"echo begun\n{end}\n"}).send_job()
     text = f"{field} must not exit, return or exec, nor may files that it sources: what it sets is lost"
-    assert (failed["kind"], failed["message"]) == ("preflight", text)
+    assert node.failure() == ("preflight", text)
 
 
-@pytest.mark.parametrize("field", ["setup", "node_env"])
-def test_a_setup_that_stops_at_an_error(nodes: list[NodeProcess], tmp_path: Path, field: str) -> None:
-    node = start(nodes, tmp_path, **{field: "set -e\necho no card\n(exit 3)\necho not reached\n"})
-    node.send_job()
-    assert node.wait_for("failed")["message"].startswith(f"{field} exited with 3: no card. Correct it; ")
-
-
-def test_heartbeats_while_setup_takes_long(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, setup="echo begun; sleep 2")
-    node.send_job()
+def test_heartbeats_while_setup_takes_long(start: Start) -> None:
+    node = start(setup="echo begun; sleep 2").send_job()
     node.wait_for("heartbeat")
     # `doing` would suspend ray.ready_timeout, which has to end a job whose setup hangs.
     assert not node.wait_for("heartbeat")["doing"]
@@ -503,17 +465,16 @@ def test_heartbeats_while_setup_takes_long(nodes: list[NodeProcess], tmp_path: P
     node.wait_for("phase", text="up")
 
 
-def test_heartbeats_while_the_run_directory_stalls(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path)
+def test_heartbeats_while_the_run_directory_stalls(start: Start) -> None:
+    node = start()
     os.mkfifo(node.run_dir / "logs/node1.log")  # opening it to write waits for a reader
     node.send_job()
     node.wait_for("heartbeat")
     node.wait_for("heartbeat")
 
 
-def test_node_waits_for_the_controller_after_a_finding(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, checks={"paths": ["/no/such"]})
-    node.send_job()
+def test_node_waits_for_the_controller_after_a_finding(start: Start, tmp_path: Path) -> None:
+    node = start(checks={"paths": ["/no/such"]}).send_job()
     finding = node.wait_for("finding", check="checks.paths")
     assert finding["found"].startswith("/no/such: no such")
     node.wait_for("checked")
@@ -524,8 +485,8 @@ def test_node_waits_for_the_controller_after_a_finding(nodes: list[NodeProcess],
     assert node.messages[-1]["type"] == "gone"
 
 
-def test_run_directory_that_differs_from_the_head_node_s(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path)
+def test_run_directory_that_differs_from_the_head_node_s(start: Start) -> None:
+    node = start()
     (node.run_dir / "mark").write_text("other\n")
     node.send_job()
     assert node.wait_for("finding")["check"] == "run directory"
@@ -536,10 +497,8 @@ def test_run_directory_that_differs_from_the_head_node_s(nodes: list[NodeProcess
     [(0, "scancel 7\n"), (1, "scontrol requeue Incomplete 7\n")],
     ids=["cancel", "requeue"],
 )
-def test_no_heartbeat_of_the_controller(
-    nodes: list[NodeProcess], tmp_path: Path, chances: int, call: str
-) -> None:
-    node = start(nodes, tmp_path, slurm={"nodes": 2})
+def test_no_heartbeat_of_the_controller(start: Start, tmp_path: Path, chances: int, call: str) -> None:
+    node = start(slurm={"nodes": 2})
     (tmp_path / "slurm-7.out").touch()
     node.send_job(("head", "node1"), chances)
     node.process.wait(HANG)
@@ -553,15 +512,12 @@ def test_no_heartbeat_of_the_controller(
 @pytest.mark.parametrize(
     ("head", "seconds"), [("localhost", 0.0), ("head", 0.0), ("head", 3.0), ("head", math.inf)]
 )
-def test_a_worker_that_gets_no_heartbeat(
-    nodes: list[NodeProcess], tmp_path: Path, head: str, seconds: float
-) -> None:
+def test_a_worker_that_gets_no_heartbeat(start: Start, head: str, seconds: float) -> None:
     """It ends the job once the controller does not run, whether the head node's host answers or not.
 
     seconds: how long the controller writes heartbeats into the run directory after the worker has noticed.
     """
-    node = start(nodes, tmp_path, slurm={"nodes": 2})
-    node.send_job((head, "node1"))
+    node = start(slurm={"nodes": 2}).send_job((head, "node1"))
     node.wait_for("checked")
     file = node.run_dir / "heartbeat"
     file.write_text("1")
@@ -579,12 +535,12 @@ def test_a_worker_that_gets_no_heartbeat(
 
 
 @pytest.mark.parametrize("head", ["localhost", "head"])
-def test_a_worker_that_cannot_read_heartbeats(nodes: list[NodeProcess], tmp_path: Path, head: str) -> None:
+def test_a_worker_that_cannot_read_heartbeats(start: Start, tmp_path: Path, head: str) -> None:
     """The head node's host decides: opening a file hangs, as on a network file system without a server.
 
     Slurm shows each component of a heterogeneous job.
     """
-    node = start(nodes, tmp_path, slurm={"nodes": 2})
+    node = start(slurm={"nodes": 2})
     for path in (node.run_dir / "heartbeat", tmp_path / "slurm-7.out"):
         os.mkfifo(path)
     node.program("squeue", "echo RUNNING; echo RUNNING")
@@ -593,23 +549,17 @@ def test_a_worker_that_cannot_read_heartbeats(nodes: list[NodeProcess], tmp_path
     assert ("scancel" in node.calls()) == (head == "head")
 
 
-def test_container_ends_with_its_killed_task(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path)
-    node.send_job()
-    node.wait_for("phase", text="up")
+def test_container_ends_with_its_killed_task(start: Start) -> None:
+    node = start().run()
     node.process.kill()
     assert "end of input" in node.container_log("end of input")
 
 
-def test_variables_of_the_node(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_variables_of_the_node(start: Start, tmp_path: Path) -> None:
     (tmp_path / "keys.env").write_text("KEY=value-of-the-key\nGID=0\n")
     (tmp_path / "keys.env").chmod(0o600)
     commands = 'echo on "$SLURMD_NODENAME"; export GID=$((1 + 2)) HERE="$PWD"; LOCAL=1; cd /; unset HOME'
-    node = start(
-        nodes, tmp_path, setup="export SITE=/site", node_env=commands, env_file="$SLURM_SUBMIT_DIR/keys.env"
-    )
-    node.send_job()
-    node.wait_for("phase", text="up")
+    node = start(setup="export SITE=/site", node_env=commands, env_file="$SLURM_SUBMIT_DIR/keys.env").run()
     node.send("start_ray", peers=[])
     message = json.loads(node.container_log("start_ray").splitlines()[4])
     assert message["env_file"] == {"KEY": "value-of-the-key", "GID": "0"}
@@ -620,27 +570,17 @@ def test_variables_of_the_node(nodes: list[NodeProcess], tmp_path: Path) -> None
     assert "value-of-the-key" not in written + node.text + json.dumps(node.messages)
 
 
-def test_a_node_env_that_fails(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, node_env="echo no card; exit 3")
-    node.send_job()
-    failed = node.wait_for("failed")
-    assert failed["kind"] == "preflight"
-    assert failed["message"].startswith("node_env exited with 3: no card. Correct it; ")
-
-
-def test_a_path_with_a_variable_that_is_not_set(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start(nodes, tmp_path, checks={"paths": ["$SCRATCH/data"]})
-    node.send_job()
+def test_a_path_with_a_variable_that_is_not_set(start: Start) -> None:
+    node = start(checks={"paths": ["$SCRATCH/data"]}).send_job()
     assert node.wait_for("finding", check="checks.paths")["found"] == "$SCRATCH is not set"
     node.wait_for("unfit")
     assert list(node.temp.iterdir()) == []
 
 
-def start_with_ray_logs(nodes: list[NodeProcess], folder: Path) -> NodeProcess:
-    """Start a node, and write a log of Ray when its container runs."""
-    node = start(nodes, folder)
-    node.send_job()
-    node.wait_for("phase", text="up")
+@pytest.fixture
+def with_ray_logs(start: Start) -> NodeProcess:
+    """A node with a log of Ray, and its container."""
+    node = start().run()
     logs = node.temp / "ray-7-0-012345/inside/session_latest/logs"
     logs.mkdir(parents=True)
     (logs / "raylet.out").write_text("raylet")
@@ -648,8 +588,8 @@ def start_with_ray_logs(nodes: list[NodeProcess], folder: Path) -> NodeProcess:
 
 
 @pytest.mark.parametrize("has_succeeded", [True, False])
-def test_ray_s_logs_after_a_failure(nodes: list[NodeProcess], tmp_path: Path, has_succeeded: bool) -> None:
-    node = start_with_ray_logs(nodes, tmp_path)
+def test_ray_s_logs_after_a_failure(with_ray_logs: NodeProcess, has_succeeded: bool) -> None:
+    node = with_ray_logs
     if has_succeeded:
         node.send("succeeded")
     assert node.end() == 0
@@ -661,8 +601,8 @@ def test_ray_s_logs_after_a_failure(nodes: list[NodeProcess], tmp_path: Path, ha
     assert list(node.temp.iterdir()) == []
 
 
-def test_a_run_directory_that_stalls_at_the_end(nodes: list[NodeProcess], tmp_path: Path) -> None:
-    node = start_with_ray_logs(nodes, tmp_path)
+def test_a_run_directory_that_stalls_at_the_end(with_ray_logs: NodeProcess) -> None:
+    node = with_ray_logs
     os.mkfifo(node.run_dir / "logs/node1-ray.tar.gz.part")  # opening it to write waits for a reader
     assert node.end() == 0
     assert list(node.temp.iterdir()) == []

@@ -11,6 +11,7 @@ import pytest
 
 from slurmray.agent.node.detached_process import KILLED, DetachedProcess
 from tests.processes import is_running
+from tests.unit.agent.waiting import wait_for_text, wait_until
 
 HANG = 20.0
 
@@ -19,11 +20,8 @@ def bash(command: str, output: int = 2) -> DetachedProcess:
     return DetachedProcess(["bash", "-c", command], dict(os.environ), output)
 
 
-def wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + HANG
-    while is_running(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def ends(pid: int) -> None:
+    wait_until(lambda: not is_running(pid))
 
 
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("exit 7", 7), ("kill -KILL $$", 137)])
@@ -59,11 +57,7 @@ def test_output_goes_to_the_descriptor(tmp_path: Path) -> None:
 def test_process_is_not_a_descendant(tmp_path: Path) -> None:
     """Slurm's signals to a task's children do not reach it."""
     process = bash(f"ps -o ppid= -p $PPID >{tmp_path}/parent; sleep 60")
-    deadline = time.monotonic() + HANG
-    while not (tmp_path / "parent").exists() or not (tmp_path / "parent").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert int((tmp_path / "parent").read_text()) != os.getpid()
+    assert int(wait_for_text(tmp_path / "parent")) != os.getpid()
     process.end(0)
     assert process.poll() == KILLED
 
@@ -83,14 +77,14 @@ def test_process_that_ignores_its_tether_is_killed(tmp_path: Path) -> None:
     process.end(0.2)
     assert time.monotonic() - begin < HANG / 2
     assert process.poll() == KILLED
-    wait_for_end(int((tmp_path / "pid").read_text()))
+    ends(int((tmp_path / "pid").read_text()))
     assert not (tmp_path / "late").exists()
 
 
 def test_other_processes_of_the_group_are_killed(tmp_path: Path) -> None:
     process = bash(f"sleep 60 & echo $! >{tmp_path}/pid")
     assert process.poll(HANG) == 0
-    wait_for_end(int((tmp_path / "pid").read_text()))
+    ends(int((tmp_path / "pid").read_text()))
 
 
 def test_sending_to_a_closed_input_is_no_error() -> None:

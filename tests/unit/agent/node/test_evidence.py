@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,8 +15,7 @@ from ..fake_node import FakeNode
 @pytest.fixture
 def node(tmp_path: Path) -> FakeNode:
     node = FakeNode(tmp_path)
-    mail: Any = SimpleNamespace(is_stopped=False)
-    node.mail, node.gpus = mail, ["GPU-a"]
+    node.gpus = ["GPU-a"]
     node.program("nvidia-smi", "echo the table of GPUs")
     node.make_folder()
     return node

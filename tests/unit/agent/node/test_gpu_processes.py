@@ -26,8 +26,7 @@ GPUS: Any = [{"memory_total": 143771}, {"memory_total": 143771}]
 @pytest.fixture
 def node(tmp_path: Path) -> FakeNode:
     node = FakeNode(tmp_path, watch={"interval": 30}, ray={"nodes": 1, "metrics": False})
-    mail: Any = SimpleNamespace(is_stopped=False)
-    node.mail, node.gpus = mail, ["GPU-a", "GPU-b"]
+    node.gpus = ["GPU-a", "GPU-b"]
     answer(node, OUTPUT)
     process(node, "self", "python3", STEP)
     process(node, "11", "ray::train", STEP)

@@ -10,6 +10,8 @@ import pytest
 from slurmray.agent import background_io, command_runner
 from slurmray.agent.node import head_loss
 
+from ..containers import job
+
 RETURN = 30.0  # seconds until slurmctld answers, and the controller writes heartbeats again
 
 
@@ -39,10 +41,8 @@ def test_a_controller_that_waits_for_slurmctld(
     monkeypatch.setattr(command_runner, "run", read)
     monkeypatch.setattr(command_runner, "run_slurm", run_slurm)
     monkeypatch.setattr(background_io, "call", lambda *_: None)
-    job: Any = {
-        **{"batch_host": "node1", "nodes": [f"node{number}" for number in range(1, 9)], "spares": []},
-        **{"grace": 10, "started": 0.0, "run_dir": "/r", "chances": 0, "name_for_commands": "9"},
-    }
-    head_loss.end_without_head(job, node, 25, lambda: {"node1"})
+    nodes = [f"node{number}" for number in range(1, 9)]
+    record: Any = job(id="9", batch_host="node1", nodes=nodes, run_dir="/r")
+    head_loss.end_without_head(record, node, 25, lambda: {"node1"})
     is_later = node != "node2"  # node2 asks first, when slurmctld does not answer yet
     assert bool(ended) == (is_later and not returns)

@@ -13,12 +13,12 @@ from slurmray.agent.node import host_services, job_folder, runtimes
 from tests.processes import is_running
 
 from ..fake_node import FakeNode
+from ..waiting import wait_for_text, wait_until
 
 
 def make(folder: Path, *names: str, **other: Any) -> tuple[FakeNode, host_services.HostServices]:
     items = [{"name": name, "host": True, **other} for name in names] + [{"name": "in-ray"}]
-    node = FakeNode(folder, services=items)
-    node.make_folder()
+    node = FakeNode(folder, services=items).make_folder()
     node.env["OUT"] = f"{folder}/out"
     (folder / "out").touch()
     return node, host_services.HostServices(node, runtimes.make("podman", node))
@@ -38,13 +38,6 @@ def poll(services: host_services.HostServices, seconds: float = 5) -> list[tuple
             return ended
         time.sleep(0.02)
     return []
-
-
-def output(node: FakeNode, expected: str) -> str:
-    end = time.monotonic() + 5
-    while expected not in (content := (node.root / "out").read_text()) and time.monotonic() < end:
-        time.sleep(0.02)
-    return content
 
 
 def test_a_service_on_the_node(tmp_path: Path) -> None:
@@ -99,15 +92,11 @@ def test_processes_of_an_ended_service_are_killed(tmp_path: Path) -> None:
     node, services = make(tmp_path, "web")
     begin(node, "web", "sleep 60 & echo $! >>$OUT; exit 0")
     assert poll(services) == [("web", 0)]
-    assert ends(int((tmp_path / "out").read_text()))
+    ends(int((tmp_path / "out").read_text()))
 
 
-def ends(pid: int) -> bool:
-    """Return whether a process ends within 5 s."""
-    end = time.monotonic() + 5
-    while time.monotonic() < end and is_running(pid):
-        time.sleep(0.02)
-    return not is_running(pid)
+def ends(pid: int) -> None:
+    wait_until(lambda: not is_running(pid), seconds=5)
 
 
 def test_services_end_in_reverse_order(tmp_path: Path) -> None:
@@ -120,11 +109,15 @@ def test_services_end_in_reverse_order(tmp_path: Path) -> None:
             % ("", f"sh -c \"trap 'echo {name} >>$OUT; exit' TERM; echo up >>$OUT; sleep 60 & wait\""),
         )
     services.poll()
-    output(node, "up\nup\nup\n")
+    wait_for_text(tmp_path / "out", "up\nup\nup\n")
     start = time.monotonic()
     services.stop()
     assert time.monotonic() - start < 3.5
-    assert [line for line in output(node, "a").splitlines() if line in "abc"] == ["c", "b", "a"]
+    assert [line for line in wait_for_text(tmp_path / "out", "a").splitlines() if line in "abc"] == [
+        "c",
+        "b",
+        "a",
+    ]
     assert services.poll() == []
 
 
@@ -133,15 +126,14 @@ def test_a_service_that_ignores_sigterm_delays_the_others_by_a_second(tmp_path: 
     begin(node, "a", "echo up >>$OUT; cat; echo end-a >>$OUT")
     begin(node, "b", "trap '' TERM; echo $$ >>$OUT; sleep 60")
     services.poll()
-    output(node, "up")
-    while len((tmp_path / "out").read_text().split()) < 2:
-        time.sleep(0.02)
+    wait_for_text(tmp_path / "out", "up")
+    wait_until(lambda: len((tmp_path / "out").read_text().split()) == 2)
     pid = next(int(word) for word in (tmp_path / "out").read_text().split() if word.isdigit())
     start = time.monotonic()
     services.stop()
     assert 0.9 < time.monotonic() - start < 3.5
-    assert "end-a" in output(node, "end-a")
-    assert ends(pid)
+    wait_for_text(tmp_path / "out", "end-a")
+    ends(pid)
 
 
 def test_a_service_does_not_inherit_other_tethers(tmp_path: Path) -> None:
@@ -149,10 +141,10 @@ def test_a_service_does_not_inherit_other_tethers(tmp_path: Path) -> None:
     begin(node, "a", "echo up-a >>$OUT; cat; echo end-a >>$OUT")
     begin(node, "b", "echo up-b >>$OUT; exec sleep 60")
     services.poll()
-    output(node, "up-a")
-    output(node, "up-b")
+    wait_for_text(tmp_path / "out", "up-a")
+    wait_for_text(tmp_path / "out", "up-b")
     services._running["a"].close_input()
-    assert "end-a" in output(node, "end-a")
+    wait_for_text(tmp_path / "out", "end-a")
     services.stop()
 
 
@@ -161,9 +153,7 @@ def test_a_killed_service_is_a_zombie_until_poll(tmp_path: Path) -> None:
     node, services = make(tmp_path, "web")
     begin(node, "web", "exec sleep 60")
     services.poll()
-    end = time.monotonic() + 5
-    while not job_folder.find_processes(node.folder, "9") and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_until(lambda: job_folder.find_processes(node.folder, "9"))
     for pid in job_folder.find_processes(node.folder, "9"):
         os.kill(pid, signal.SIGKILL)
     assert job_folder.end_processes(node.folder)

@@ -37,9 +37,11 @@ def make(folder: Path, podman: str, is_here: bool = False, **container: Any) -> 
     return node, runtime
 
 
-def calls(node: FakeNode) -> list[str]:
-    path = node.root / "calls"
-    return path.read_text().splitlines() if path.exists() else []
+def ensure(folder: Path, podman: str, is_here: bool = False, **container: Any) -> FakeNode:
+    """Such a node, which has got its images."""
+    node, runtime = make(folder, podman, is_here, **container)
+    runtime.ensure_images()
+    return node
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_pull_load_or_build(
     node, runtime = make(tmp_path, "touch here", is_here, **container)
     image.check_never_pulled(node, runtime)
     runtime.ensure_images()
-    assert [call.replace(f"{tmp_path}/submit", "SUBMIT") for call in calls(node)] == expected
+    assert [call.replace(f"{tmp_path}/submit", "SUBMIT") for call in node.calls()] == expected
     assert node.findings == []
     assert not list((tmp_path / "tmp").iterdir())
     # A pulled image runs under the name by which it was pulled.
@@ -101,7 +103,7 @@ def test_an_image_that_is_never_pulled(tmp_path: Path) -> None:
     runtime.prepare()
     rest = ("is not on this node", "the image, as container.pull is never", "podman load it on node1")
     assert node.findings == [("image", NAME, *rest), ("image", "nginx", *rest)]
-    assert not any(call.startswith("pull") for call in calls(node))
+    assert not any(call.startswith("pull") for call in node.calls())
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_pull_is_repeated_after_a_temporary_error(
     )
     node.job["nodes"] = [f"node{number}" for number in range(9)]
     runtime.ensure_images()
-    assert len(calls(node)) == pulls
+    assert len(node.calls()) == pulls
     jitter, *pauses = node.waited
     assert 0 <= jitter <= 2
     assert len(pauses) == pulls - 1
@@ -164,11 +166,10 @@ def test_a_pull_ends_when_podman_could_not_connect(tmp_path: Path) -> None:
     escaped = why.replace('"', '\\"')
     line = f'time="2026-11-27" level=warning msg="Failed, retrying in 1s ... (1/3). Error: {escaped}"'
     stay = f"trap 'exit 0' TERM; sleep {HANG} & wait"
-    node, runtime = make(tmp_path, f"echo '{line}' >&2; {stay}")
-    runtime.ensure_images()
+    node = ensure(tmp_path, f"echo '{line}' >&2; {stay}")
     fix = "node1 does not reach the registry: load the image there beforehand"
     assert node.findings == [("image", "podman pull", why, f"docker.io/{NAME}", fix)]
-    assert len(calls(node)) == 1
+    assert len(node.calls()) == 1
 
 
 @pytest.mark.usefixtures("quick")
@@ -180,7 +181,7 @@ def test_a_pull_ends_when_nothing_answers(tmp_path: Path, registry: socket.socke
     assert found == f"no answer from 127.0.0.1:{registry.getsockname()[1]} for 1 s"
     assert fix == "node1 does not reach the registry: load the image there beforehand"
     assert node.phases[1] == f"image podman pull {wanted}: no answer from 127.0.0.1 for 0 s"
-    assert len(calls(node)) == 1
+    assert len(node.calls()) == 1
 
 
 @pytest.mark.usefixtures("quick")
@@ -224,8 +225,7 @@ def test_the_registry_of_an_image(name: str, expected: list[tuple[str, int]]) ->
 
 
 def test_an_archive_with_another_image(tmp_path: Path) -> None:
-    node, runtime = make(tmp_path, "", archive="x.tar")
-    runtime.ensure_images()
+    node = ensure(tmp_path, "", archive="x.tar")
     ((kind, check, found, wanted, fix),) = node.findings
     assert (kind, check, wanted) == ("image", f"{tmp_path}/submit/x.tar", NAME)
     assert (found, fix) == (
@@ -235,8 +235,7 @@ def test_an_archive_with_another_image(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_cannot_be_loaded(tmp_path: Path) -> None:
-    node, runtime = make(tmp_path, "echo 'Error: payload does not match' >&2; exit 125", archive="x.tar")
-    runtime.ensure_images()
+    node = ensure(tmp_path, "echo 'Error: payload does not match' >&2; exit 125", archive="x.tar")
     ((kind, check, found, wanted, fix),) = node.findings
     assert (kind, check, found) == ("image", "podman load", "Error: payload does not match")
     assert (wanted, fix) == (NAME, "run it on node1 by hand")
@@ -249,16 +248,14 @@ def test_an_image_that_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(shared_image, "ensure", lambda _, runtime, *__: shared.append(runtime.image))
     for number, (is_here, container) in enumerate([(False, {}), (True, {}), (False, {"archive": "x.tar"})]):
         (tmp_path / str(number)).mkdir()
-        node, runtime = make(tmp_path / str(number), "touch here", is_here, stage="shared", **container)
-        runtime.ensure_images()
+        node = ensure(tmp_path / str(number), "touch here", is_here, stage="shared", **container)
         assert node.findings == []
     assert shared == [NAME]
 
 
 def test_a_build_that_fails(tmp_path: Path) -> None:
     message = "ERROR: failed to solve: process x did not complete successfully: exit code: 127"
-    node, runtime = make(tmp_path, f"echo '{message}' >&2; exit 1", build=BUILD)
-    runtime.ensure_images()
+    node = ensure(tmp_path, f"echo '{message}' >&2; exit 1", build=BUILD)
     fix = f"fix Dockerfile: {node.log_path} has the complete output"
     assert node.findings == [("image", "podman build", message, NAME, fix)]
     assert not list((tmp_path / "temp").iterdir())
@@ -287,7 +284,7 @@ def test_one_job_builds_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     runtime.ensure_images()
     assert waits == ["build"] * 3
     assert node.doing == ""
-    assert calls(node) == []
+    assert node.calls() == []
     assert node.phases == ["image waiting for the build of another job on this node"] * 3
     assert not lock_file(node).exists()
 
@@ -295,8 +292,7 @@ def test_one_job_builds_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_lock_is_held_during_the_build(tmp_path: Path) -> None:
     check = f"stat -c %a {tmp_path}/temp/slurmray-build-* >mode; "
     check += f"flock --nonblock {tmp_path}/temp/slurmray-build-* true && exit 9; touch here"
-    node, runtime = make(tmp_path, check, build=BUILD)
-    runtime.ensure_images()
+    node = ensure(tmp_path, check, build=BUILD)
     assert node.findings == []
     assert (tmp_path / "mode").read_text() == "600\n"  # nobody else can lock it
 
@@ -326,7 +322,7 @@ def test_a_link_or_folder_is_not_used_as_lock_file(tmp_path: Path, kind: str) ->
     else:
         lock_file(node).mkdir()
     runtime.ensure_images()
-    assert calls(node)[0].startswith("build ")
+    assert node.calls()[0].startswith("build ")
     assert not (tmp_path / "theirs").exists()
     assert lock_file(node).is_symlink() == (kind == "link")
 
@@ -336,7 +332,7 @@ def test_a_lock_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     lock_file(node).touch()
     runtime.ensure_images()
-    assert calls(node)[0].startswith("build ")
+    assert node.calls()[0].startswith("build ")
     assert lock_file(node).exists()
 
 

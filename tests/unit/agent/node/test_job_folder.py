@@ -14,23 +14,19 @@ from slurmray.agent.job_errors import JobError
 from slurmray.agent.node import job_folder
 from slurmray.agent.parts import PARTS
 from slurmray.rendering.script import agent_text
+from tests.unit.agent.users import BOB, needs_root, umask_is
 
 from ..fake_node import FakeNode
 
 AGENT = agent_text(PARTS)
-BOB = 65530  # a user without a name
 ENDED = str(2**22 + 1)  # larger than any process id
 
 
 @pytest.mark.parametrize("umask", [0o077, 0])
-def test_content_and_permissions(tmp_path: Path, umask: int) -> None:
-    node = FakeNode(tmp_path)
-    old = os.umask(umask)
-    try:
+def test_content_and_permissions(node: FakeNode, umask: int) -> None:
+    with umask_is(umask):
         folder = Path(job_folder.make(node, AGENT))
         assert stat.S_IMODE(Path(job_folder.make_scratch(node)).stat().st_mode) == 0o700
-    finally:
-        os.umask(old)
     assert str(folder) == node.folder
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert (folder / "task").read_text().split()[0] == str(os.getpid())
@@ -68,18 +64,16 @@ def stale(node: FakeNode, task: str | None) -> Path:
     ids=["ended", "ended, of an old agent", "another process", "runs", "no file", "empty"],
 )
 def test_a_folder_of_an_earlier_job_with_the_same_id(
-    tmp_path: Path, task: str | None, is_removed: bool
+    node: FakeNode, task: str | None, is_removed: bool
 ) -> None:
-    node = FakeNode(tmp_path)
     folder = stale(node, task)
     job_folder.make(node, AGENT)
     assert Path(node.folder, "task").read_text().startswith(f"{os.getpid()} ")
     assert folder.exists() != is_removed
 
 
-def test_another_user_cannot_take_the_folder(tmp_path: Path) -> None:
+def test_another_user_cannot_take_the_folder(node: FakeNode, tmp_path: Path) -> None:
     """Its name ends in digits of this attempt's mark."""
-    node = FakeNode(tmp_path)
     foreign = tmp_path / "temp/ray-9-0"
     foreign.mkdir()
     assert job_folder.make(node, AGENT) == f"{foreign}-abcdef"
@@ -89,9 +83,8 @@ def test_another_user_cannot_take_the_folder(tmp_path: Path) -> None:
 
 @pytest.mark.attack("a job's folder that another user has made on the node", inputs=1)
 @pytest.mark.parametrize("kind", ["folder", "file", "link", "link to nothing"])
-def test_another_user_has_made_the_folder(tmp_path: Path, kind: str) -> None:
+def test_another_user_has_made_the_folder(node: FakeNode, tmp_path: Path, kind: str) -> None:
     """After a look at its name on another node: it has another one here, and nothing of theirs is used."""
-    node = FakeNode(tmp_path)
     theirs, folder = tmp_path / "theirs", Path(node.folder)
     if kind != "link to nothing":
         theirs.mkdir()
@@ -116,21 +109,17 @@ def test_another_user_has_made_the_folder(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.attack("a job's folder that another user has made on the node", inputs=1)
-def test_a_tmpdir_that_others_cannot_guess(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path)
+def test_a_tmpdir_that_others_cannot_guess(node: FakeNode, tmp_path: Path) -> None:
     first = Path(job_folder.make_scratch(node))
     first.rmdir()
     first.symlink_to(tmp_path)
     second = Path(job_folder.make_scratch(node))
     assert second != first
-    old = os.umask(0)
-    try:
+    with umask_is(0):
         assert stat.S_IMODE(Path(job_folder.make_scratch(node)).stat().st_mode) == 0o700
-    finally:
-        os.umask(old)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+@needs_root
 @pytest.mark.attack("a job's folder that another user has made on the node")
 @pytest.mark.parametrize("place", ["alice", "alice/ray"])
 def test_a_parent_that_another_user_has_made(tmp_path: Path, place: str) -> None:
@@ -149,9 +138,8 @@ def test_a_parent_that_another_user_has_made(tmp_path: Path, place: str) -> None
     assert not list(folder.iterdir())
 
 
-def test_a_zombie_has_ended(tmp_path: Path) -> None:
+def test_a_zombie_has_ended(node: FakeNode) -> None:
     """It stays if process 1 does not reap."""
-    node = FakeNode(tmp_path)
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         folder = stale(node, f"{process.pid}")
@@ -159,8 +147,7 @@ def test_a_zombie_has_ended(tmp_path: Path) -> None:
         assert not folder.exists()
 
 
-def test_a_container_that_still_runs(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path)
+def test_a_container_that_still_runs(node: FakeNode) -> None:
     folder = stale(node, ENDED)
     handle = os.open(folder / "inside", os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_SH)
@@ -172,19 +159,17 @@ def test_a_container_that_still_runs(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+@needs_root
 @pytest.mark.attack("a job's folder that another user has made on the node", inputs=1)
-def test_a_folder_of_another_user_is_not_looked_into(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_not_looked_into(node: FakeNode) -> None:
     """It could have a FIFO in place of a file. Only root could remove it."""
-    node = FakeNode(tmp_path)
     folder = stale(node, ENDED)
     os.chown(folder, BOB, BOB)
     job_folder.make(node, AGENT)
     assert folder.exists()
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path)
+def test_a_link_is_not_followed(node: FakeNode, tmp_path: Path) -> None:
     folder = stale(node, ENDED)
     folder.rename(tmp_path / "other")
     folder.symlink_to(tmp_path / "other")
@@ -192,8 +177,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "other/old").exists()
 
 
-def test_processes_of_the_earlier_job_are_killed(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path)
+def test_processes_of_the_earlier_job_are_killed(node: FakeNode) -> None:
     folder = stale(node, ENDED)
     with subprocess.Popen(
         [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"],
@@ -215,11 +199,10 @@ def test_a_temp_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_files_of_other_uids_are_removed_with_podman_unshare(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from slurmray.agent.node.runtimes import make
 
-    node = FakeNode(tmp_path)
     job_folder.make(node, AGENT)
     monkeypatch.setattr(job_folder, "remove_tree", lambda _: None)
     node.program("podman", '[ "$1" = unshare ] && shift && exec "$@"')

@@ -25,8 +25,19 @@ def make_node(folder: Path, rows: list[str], squeue: str, runtime: str = "podman
 
 
 def calls(node: FakeNode) -> list[str]:
-    path = node.root / "calls"
-    return path.read_text().replace(ID, "ID").splitlines() if path.exists() else []
+    return [call.replace(ID, "ID") for call in node.calls()]
+
+
+def remove(folder: Path, rows: list[str], squeue: str, *folders: str) -> FakeNode:
+    """Remove leftovers of such a node, which has these folders, too."""
+    for name in folders:
+        (folder / name).mkdir(parents=True)
+    node = make_node(folder, rows, squeue)
+    leftovers.remove(node, make("podman", node))
+    return node
+
+
+SEVEN = "temp/ray-7-0-0a1b2c/inside"  # of job 7
 
 
 def requests(node: FakeNode) -> list[list[str]]:
@@ -39,9 +50,8 @@ UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 
 
 def test_no_request_to_slurm_without_leftovers(tmp_path: Path) -> None:
-    node = make_node(tmp_path, ["slurmray-9-0-node2 slurmray.user=USER"], UNKNOWN)
-    (tmp_path / "temp/ray-9-0-abcdef/inside").mkdir(parents=True)  # this attempt's own
-    leftovers.remove(node, make("podman", node))
+    own = "temp/ray-9-0-abcdef/inside"  # of this attempt
+    node = remove(tmp_path, ["slurmray-9-0-node2 slurmray.user=USER"], UNKNOWN, own)
     assert (requests(node), calls(node)) == ([], [])
     assert (tmp_path / "temp/ray-9-0-abcdef").exists()
 
@@ -60,9 +70,7 @@ def test_no_request_to_slurm_without_leftovers(tmp_path: Path) -> None:
     ],
 )
 def test_a_container_and_a_folder(tmp_path: Path, labels: str, squeue: str, is_removed: bool) -> None:
-    node = make_node(tmp_path, [f"slurmray-7-0-node1 {labels}"], squeue)
-    (tmp_path / "temp/ray-7-0-0a1b2c/inside").mkdir(parents=True)
-    leftovers.remove(node, make("podman", node))
+    node = remove(tmp_path, [f"slurmray-7-0-node1 {labels}"], squeue, SEVEN)
     assert requests(node) == [["--all", "--noheader", "--jobs=7", "--format=%A %t"]]
     assert calls(node) == (["rm --force --volumes ID"] if is_removed else [])
     assert (tmp_path / "temp/ray-7-0-0a1b2c").exists() != is_removed
@@ -72,14 +80,8 @@ def test_a_container_and_a_folder(tmp_path: Path, labels: str, squeue: str, is_r
 
 
 def test_one_request_for_all_jobs(tmp_path: Path) -> None:
-    node = make_node(tmp_path, ["slurmray-10-0-node1 slurmray.user=USER"], "echo 8 R")
-    for name in (
-        "temp/ray-7-0-0a1b2c/inside",
-        "temp/ray-8-3-0a1b2c/inside",
-        "tmp/slurmray-7-1-node1-0a1b2c3d",
-    ):
-        (tmp_path / name).mkdir(parents=True)
-    leftovers.remove(node, make("podman", node))
+    names = SEVEN, "temp/ray-8-3-0a1b2c/inside", "tmp/slurmray-7-1-node1-0a1b2c3d"
+    node = remove(tmp_path, ["slurmray-10-0-node1 slurmray.user=USER"], "echo 8 R", *names)
     assert [argv[2] for argv in requests(node)] == ["--jobs=7,8,10"]
     assert calls(node) == ["rm --force --volumes ID"]
     assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-3-0a1b2c"]
@@ -88,10 +90,7 @@ def test_one_request_for_all_jobs(tmp_path: Path) -> None:
 
 def test_separate_requests_after_an_error(tmp_path: Path) -> None:
     answer = f"case $* in *--jobs=8\\ *) echo 8 R ;; *) {UNKNOWN} ;; esac"
-    node = make_node(tmp_path, [], answer)
-    for name in ("ray-7-0-0a1b2c", "ray-8-0-0a1b2c"):
-        (tmp_path / "temp" / name / "inside").mkdir(parents=True)
-    leftovers.remove(node, make("podman", node))
+    node = remove(tmp_path, [], answer, SEVEN, "temp/ray-8-0-0a1b2c/inside")
     assert [argv[2] for argv in requests(node)] == ["--jobs=7,8", "--jobs=7", "--jobs=8"]
     assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-0-0a1b2c"]
 
@@ -128,25 +127,17 @@ def test_earlier_attempts_of_this_job_have_ended(tmp_path: Path) -> None:
     ],
 )
 def test_which_containers_are_removed(tmp_path: Path, row: str, expected: list[str]) -> None:
-    node = make_node(tmp_path, [row], UNKNOWN)
-    leftovers.remove(node, make("podman", node))
+    node = remove(tmp_path, [row], UNKNOWN)
     assert calls(node) == expected
     assert (node.findings, requests(node)) == ([], [])
 
 
 @pytest.mark.parametrize(("labels", "owner"), [("slurmray.user=bob", "bob"), ("map[]", "unknown")])
 def test_a_name_that_is_taken(tmp_path: Path, labels: str, owner: str) -> None:
-    node = make_node(tmp_path, [f"slurmray-9-0-node1 {labels}"], UNKNOWN)
-    leftovers.remove(node, make("podman", node))
-    assert node.findings == [
-        (
-            "preflight",
-            "container name",
-            f"slurmray-9-0-node1 exists, owner {owner}",
-            "no container of that name",
-            "podman rm slurmray-9-0-node1, if it is yours to remove",
-        )
-    ]
+    node = remove(tmp_path, [f"slurmray-9-0-node1 {labels}"], UNKNOWN)
+    found, fix = f"slurmray-9-0-node1 exists, owner {owner}", "podman rm slurmray-9-0-node1, if it is yours"
+    row = ("preflight", "container name", found, "no container of that name", f"{fix} to remove")
+    assert node.findings == [row]
 
 
 @pytest.mark.parametrize("ends", ["by itself", "dead", "never"])
@@ -183,18 +174,14 @@ def test_other_files_stay(tmp_path: Path) -> None:
 
 
 def test_folders_of_other_users_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = make_node(tmp_path, [], UNKNOWN)
-    (tmp_path / "temp/ray-7-0-0a1b2c/inside").mkdir(parents=True)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    leftovers.remove(node, make("podman", node))
+    remove(tmp_path, [], UNKNOWN, SEVEN)
     assert (tmp_path / "temp/ray-7-0-0a1b2c").exists()
 
 
 def test_a_job_that_starts_during_the_request(tmp_path: Path) -> None:
     """Slurm's answer does not contain it, because it started after the request."""
-    node = make_node(tmp_path, [], f"mkdir -p {tmp_path}/temp/ray-8-0-0a1b2c/inside; {UNKNOWN}")
-    (tmp_path / "temp/ray-7-0-0a1b2c/inside").mkdir(parents=True)
-    leftovers.remove(node, make("podman", node))
+    remove(tmp_path, [], f"mkdir -p {tmp_path}/temp/ray-8-0-0a1b2c/inside; {UNKNOWN}", SEVEN)
     assert [path.name for path in (tmp_path / "temp").iterdir()] == ["ray-8-0-0a1b2c"]
 
 

@@ -6,12 +6,10 @@ import json
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from slurmray.agent import background_io
 from slurmray.agent.node import gpu_samples, ray_targets, samples
 from slurmray.agent.node.runtimes import limits
 
@@ -25,8 +23,7 @@ IDLE = "GPU-b, 0, 4, 80.11, 345, 33, 143771, 700.00, 0x0000000000000001, 0, 0, 1
 
 def make_node(folder: Path, nvidia_smi: str) -> FakeNode:
     node = FakeNode(folder, watch={"interval": 30}, ray={"nodes": 1, "metrics": True})
-    mail: Any = SimpleNamespace(is_stopped=False)
-    node.mail, node.gpus, node.render_nodes = mail, ["GPU-a", "GPU-b"], []
+    node.gpus = ["GPU-a", "GPU-b"]
     node.program("nvidia-smi", f'echo "$1" >>"{folder}/queries"\n{nvidia_smi}')
     return node
 
@@ -174,11 +171,10 @@ def test_addresses_of_ray_s_metrics(tmp_path: Path) -> None:
     assert copy.read_text() == "[1, 2, 3]"
 
 
-def test_samples_after_one_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_after_one_that_fails(
+    tmp_path: Path, thread_errors: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever it raises, e.g. as a driver's new version prints something else."""
-    said: list[str] = []
-    monkeypatch.setattr(background_io.errors, "write", said.append)
-    monkeypatch.setattr(background_io.errors, "_known", set())
     node = make_node(tmp_path, "exit 1")
     sampler = samples.Sampler(node, has_own_shm=True)
     is_over = threading.Event()
@@ -196,7 +192,7 @@ def test_samples_after_one_that_fails(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sampler, "_interval", 0)
     sampler.start()
     assert is_over.wait(30)
-    assert [line.split(": ")[1] for line in said] == ["KeyError", "ValueError"]
+    assert [line.split(": ")[1] for line in thread_errors] == ["KeyError", "ValueError"]
 
 
 def test_a_node_without_gpus(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from slurmray.agent import background_io
 from slurmray.agent.job_errors import JobError
 from slurmray.agent.node import service_logs
 from slurmray.agent.node.service_logs import ServiceLogs
+from tests.unit.agent.users import umask_is
 
 from ..fake_node import FakeNode
 
@@ -19,9 +19,7 @@ HANG = 30  # seconds
 
 
 def make(folder: Path, *names: str, where: str = "all") -> FakeNode:
-    node = FakeNode(folder, services=[{"name": name, "where": where} for name in names])
-    node.make_folder()
-    return node
+    return FakeNode(folder, services=[{"name": name, "where": where} for name in names]).make_folder()
 
 
 def prints(node: FakeNode, service: str, commands: str) -> None:
@@ -64,11 +62,8 @@ def test_a_log_that_is_there_is_kept(tmp_path: Path) -> None:
     assert log(node, "one") == b"before\nafter\n"
 
 
-def test_a_full_disk_does_not_stop_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_stop_a_service(tmp_path: Path, thread_errors: list[str]) -> None:
     node = make(tmp_path, "one", "two")
-    said: list[str] = []
-    monkeypatch.setattr(background_io.errors, "write", said.append)
-    monkeypatch.setattr(background_io.errors, "_known", set())
     logs = ServiceLogs(node)
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, next(iter(logs._logs.values())))
@@ -77,17 +72,14 @@ def test_a_full_disk_does_not_stop_a_service(tmp_path: Path, monkeypatch: pytest
     prints(node, "two", "echo fine")
     logs.finish(HANG)
     assert log(node, "two") == b"fine\n"
-    assert said == ["error in the thread for logs of services: OSError: No space left on device"]
+    assert thread_errors == ["error in the thread for logs of services: OSError: No space left on device"]
 
 
 @pytest.mark.attack("files of the run directory", inputs=2)
 def test_a_log_that_others_could_write_to_or_that_is_a_link(tmp_path: Path) -> None:
     node = make(tmp_path, "one")
-    old = os.umask(0)
-    try:
+    with umask_is(0):
         ServiceLogs(node).finish(HANG)
-    finally:
-        os.umask(old)
     path = Path(node.service_log_path("one"))
     assert path.stat().st_mode & 0o777 == 0o644
     path.unlink()

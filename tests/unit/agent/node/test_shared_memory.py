@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent.node import runtimes, shared_memory
+from tests.unit.agent.users import needs_root
 
 from ..fake_node import FakeNode
 
@@ -38,8 +39,7 @@ def segment() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def node(tmp_path: Path) -> FakeNode:
-    node = FakeNode(tmp_path, {"runtimes": ["none"]})
-    node.make_folder()
+    node = FakeNode(tmp_path, {"runtimes": ["none"]}).make_folder()
     (Path(node.folder) / "task").touch()
     return node
 
@@ -84,7 +84,7 @@ def test_what_is_not_the_job_s(node: FakeNode, tmp_path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@needs_root
 @pytest.mark.attack("a file of another user in /dev/shm under a name of the job's", inputs=2)
 def test_segments_of_others(node: FakeNode) -> None:
     path, link = SHM / f"psm_{os.getpid():08x}", SHM / f"psm_{os.getpid():08x}l"

@@ -17,18 +17,16 @@ def findings(node: FakeNode, check: str) -> list[tuple[str, ...]]:
 
 
 def test_a_node_without_findings(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, {"shm_size": "1g"})
-    node.program("stat", "echo ext2/ext3")
+    node = FakeNode(tmp_path, {"shm_size": "1g"}).program("stat", "echo ext2/ext3")
     checks.check_node(node)
     assert node.findings == []
 
 
 @pytest.mark.parametrize(("allowed", "online", "expected"), [(4, 4, 0), (4, 8, 1), (8, 8, 0), (9, 16, 0)])
 def test_fewer_cpus_than_the_job_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int, online: int, expected: int
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, allowed: int, online: int, expected: int
 ) -> None:
     """A node may have fewer CPUs than Slurm allocated."""
-    node = FakeNode(tmp_path)
     node.cpus = 8
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(allowed)))
     monkeypatch.setattr(os, "cpu_count", lambda: online)
@@ -91,8 +89,7 @@ def test_gpus_that_slurm_does_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 0), ({"SLURM_GPUS_ON_NODE": "0"}, 0)])
-def test_a_job_without_gpus(tmp_path: Path, given: dict[str, str], expected: int) -> None:
-    node = FakeNode(tmp_path)
+def test_a_job_without_gpus(node: FakeNode, given: dict[str, str], expected: int) -> None:
     node.env.update(given)
     checks.check_node(node)
     assert len(findings(node, "GPUs")) == expected

@@ -55,36 +55,29 @@ def test_a_healthy_gpu() -> None:
 
 
 OUT = "leave node1 out: slurm.exclude"
-RESET = f"ask the site to reset the GPU; until then, {OUT}"
+RESET, REPLACE, REPAIR = (
+    f"ask the site to {verb} the GPU; until then, {OUT}" for verb in ("reset", "replace", "repair")
+)
+DO_THAT = f"ask the site for that; until then, {OUT}"
 
 
 @pytest.mark.parametrize(
     ("path", "value", "wanted", "fix"),
     [
-        ("gpu_recovery_action", "Reset", "None", f"ask the site for that; until then, {OUT}"),
-        ("gpu_recovery_action", "Reboot", "None", f"ask the site for that; until then, {OUT}"),
-        ("gpu_recovery_action", "Drain P2P", "None", f"ask the site for that; until then, {OUT}"),
-        ("gpu_recovery_action", "Drain and Reset", "None", f"ask the site for that; until then, {OUT}"),
-        (
-            "remapped_rows/remapped_row_failure",
-            "Yes",
-            "No",
-            f"ask the site to replace the GPU; until then, {OUT}",
-        ),
+        ("gpu_recovery_action", "Reset", "None", DO_THAT),
+        ("gpu_recovery_action", "Reboot", "None", DO_THAT),
+        ("gpu_recovery_action", "Drain P2P", "None", DO_THAT),
+        ("gpu_recovery_action", "Drain and Reset", "None", DO_THAT),
+        ("remapped_rows/remapped_row_failure", "Yes", "No", REPLACE),
         (
             "compute_mode",
             "Prohibited",
             "Default",
             f"ask the site for nvidia-smi --compute-mode=DEFAULT, or {OUT}",
         ),
-        ("fan_speed", "GPU requires reset", "a value", f"ask the site to repair the GPU; until then, {OUT}"),
-        ("fan_speed", "[GPU is lost]", "a value", f"ask the site to repair the GPU; until then, {OUT}"),
-        (
-            "fb_memory_usage/used",
-            "Unknown Error",
-            "a value",
-            f"ask the site to repair the GPU; until then, {OUT}",
-        ),
+        ("fan_speed", "GPU requires reset", "a value", REPAIR),
+        ("fan_speed", "[GPU is lost]", "a value", REPAIR),
+        ("fb_memory_usage/used", "Unknown Error", "a value", REPAIR),
     ],
 )
 def test_faults_that_end_the_job(path: str, value: str, wanted: str, fix: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from slurmray.agent import job_errors
 from slurmray.agent.node.checks import shared_run_directory
+from tests.unit.agent.users import BOB, needs_root, umask_is
 
 from ...fake_node import FakeNode
 
@@ -22,14 +23,10 @@ def standard_error() -> object:
 
 
 @pytest.mark.usefixtures("standard_error")
-def test_the_run_directory_is_opened(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path)
+def test_the_run_directory_is_opened(node: FakeNode, tmp_path: Path) -> None:
     (tmp_path / "run/mark").write_text("abcdef0123\n")
-    old = os.umask(0)
-    try:
+    with umask_is(0):
         shared_run_directory.open_run_directory(node)
-    finally:
-        os.umask(old)
     assert stat.S_IMODE(Path(node.log_path).stat().st_mode) == 0o644
     os.write(2, b"an error\n")
     assert Path(node.log_path).read_text() == "node1\nan error\n"
@@ -37,8 +34,7 @@ def test_the_run_directory_is_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mark", [None, "other\n", ""])
-def test_a_run_directory_that_is_not_shared(tmp_path: Path, mark: str | None) -> None:
-    node = FakeNode(tmp_path)
+def test_a_run_directory_that_is_not_shared(node: FakeNode, tmp_path: Path, mark: str | None) -> None:
     if mark is not None:
         (tmp_path / "run/mark").write_text(mark)
     with pytest.raises(job_errors.Unfit):
@@ -50,15 +46,13 @@ def test_a_run_directory_that_is_not_shared(tmp_path: Path, mark: str | None) ->
 
 
 @pytest.mark.usefixtures("standard_error")
-def test_a_mark_that_appears_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = FakeNode(tmp_path)
+def test_a_mark_that_appears_late(node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "wait", lambda _: (tmp_path / "run/mark").write_text("abcdef0123\n"))
     shared_run_directory.open_run_directory(node)
     assert node.findings == []
 
 
-def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path)
+def test_a_log_that_cannot_be_written(node: FakeNode, tmp_path: Path) -> None:
     (tmp_path / "run/mark").write_text("abcdef0123\n")
     (tmp_path / "run/logs").rmdir()
     with pytest.raises(job_errors.Unfit):
@@ -66,13 +60,14 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     assert node.findings[0][2] == f"cannot write to {tmp_path}/run/logs: No such file or directory"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+@needs_root
 @pytest.mark.attack("run directories of another user", inputs=1)
 @pytest.mark.usefixtures("standard_error")
 @pytest.mark.parametrize("kind", ["FIFO", "link", "folder", "mark", "link to the folder", "all", "log"])
-def test_a_run_directory_that_a_stranger_has_made_on_this_node(tmp_path: Path, kind: str) -> None:
+def test_a_run_directory_that_a_stranger_has_made_on_this_node(
+    node: FakeNode, tmp_path: Path, kind: str
+) -> None:
     """The stranger knows the mark."""
-    node = FakeNode(tmp_path)
     run, mark, log = tmp_path / "run", tmp_path / "run/mark", Path(node.log_path)
     other = tmp_path / "other"
     other.write_text("abcdef0123\n")
@@ -85,13 +80,13 @@ def test_a_run_directory_that_a_stranger_has_made_on_this_node(tmp_path: Path, k
     else:
         mark.write_text("abcdef0123\n")
     if kind in ("folder", "all"):
-        os.chown(run, 65530, 65530)
+        os.chown(run, BOB, BOB)
     if kind in ("mark", "all"):
-        os.chown(mark, 65530, 65530)
+        os.chown(mark, BOB, BOB)
     if kind == "link to the folder":
         run.rename(tmp_path / "real")
         run.symlink_to("real")
-        os.lchown(run, 65530, 65530)
+        os.lchown(run, BOB, BOB)
     if kind == "log":
         log.symlink_to(other)
         found = f"cannot write to {log.parent}: Too many levels of symbolic links"
@@ -103,8 +98,7 @@ def test_a_run_directory_that_a_stranger_has_made_on_this_node(tmp_path: Path, k
 
 
 @pytest.mark.attack("FIFOs in place of files", inputs=1)
-def test_a_fifo_in_place_of_the_mark_does_not_stop_the_job(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path)
+def test_a_fifo_in_place_of_the_mark_does_not_stop_the_job(node: FakeNode, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "run/mark")
     with pytest.raises(job_errors.Unfit):
         shared_run_directory.open_run_directory(node)

@@ -14,8 +14,9 @@ from ...fake_node import FakeNode
     [(kind, 0) for kind in ("ext2/ext3", "xfs", "tmpfs", "overlayfs")]
     + [(kind, 1) for kind in ("nfs", "nfs4", "lustre", "fuseblk", "afs", "gpfs", "ceph", "smb2", "beegfs")],
 )
-def test_temp_folder_on_a_shared_file_system(tmp_path: Path, kind: str, expected: int) -> None:
-    node = FakeNode(tmp_path)
+def test_temp_folder_on_a_shared_file_system(
+    node: FakeNode, tmp_path: Path, kind: str, expected: int
+) -> None:
     node.program("stat", f"echo {kind}")
     storage.check_temp_folder(node)
     assert len(node.findings) == expected
@@ -31,8 +32,7 @@ def test_no_temp_folder(tmp_path: Path) -> None:
     assert node.findings[0][:3] == ("warn", "temp folder", "/no/such: missing")
 
 
-def test_a_full_temp_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = FakeNode(tmp_path)
+def test_a_full_temp_folder(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "FREE", 10**9)
     storage.check_temp_folder(node)
     assert " MB free in " in node.findings[0][2]

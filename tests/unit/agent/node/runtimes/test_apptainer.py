@@ -10,29 +10,26 @@ import pytest
 from slurmray.agent import job_errors
 from slurmray.agent.node import runtimes
 from slurmray.agent.node.runtimes import apptainer
+from tests.unit.agent.users import BOB, needs_root
 
 from ...fake_node import FakeNode
 from ...test_fixes import AFTER, SQUASHFS
 
-BOB = 65530  # a user without a name
 SOURCE = {"source": "docker://docker.io/rayproject/ray:1", "image": "ray-1-abc.sif"}
 
 
 def make(
     folder: Path, program: str = "exit 0", name: str = "apptainer", **container: Any
 ) -> tuple[FakeNode, apptainer.Apptainer]:
-    node = FakeNode(folder, {"runtimes": [name], "image": "x.sif", **container})
-    node.make_folder()
-    node.program(container.get("command") or name, f'echo "$@" >>{folder}/calls\n{program}')
+    node = (
+        FakeNode(folder, {"runtimes": [name], "image": "x.sif", **container})
+        .make_folder()
+        .program(container.get("command") or name, f'echo "$@" >>{folder}/calls\n{program}')
+    )
     node.program("story", 'shift; exec "$@"')
     runtime = runtimes.make(name, node)
     assert isinstance(runtime, apptainer.Apptainer)
     return node, runtime
-
-
-def calls(node: FakeNode) -> list[str]:
-    path = node.root / "calls"
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def test_the_container(tmp_path: Path) -> None:
@@ -53,7 +50,7 @@ def test_the_container(tmp_path: Path) -> None:
     argv = ["story", "run_with_apptainer", "apptainer", image, str(len(options)), *options]
     begin = ["env", f"APPTAINER_TMPDIR={node.folder}", *argv]
     assert runtime.argv() == [*begin, *command]
-    assert calls(node)[-1].endswith(" /a b python3 --version")
+    assert node.calls()[-1].endswith(" /a b python3 --version")
     assert runtime.description == f"apptainer exec {image}"
     # For commands from outside.
     node.program("story", 'printf "%s\\n" "$@" "$APPTAINER_TMPDIR"')
@@ -101,7 +98,7 @@ def test_an_image_is_built_once(tmp_path: Path, container: dict[str, str], sourc
         (tmp_path / "temp/ray-9-0-abcdef/inside").rmdir()
         (tmp_path / "temp/ray-9-0-abcdef").rmdir()
     file = f"{tmp_path}/.apptainer/cache/slurmray/ray-1-abc.sif"
-    assert [call for call in calls(node) if call.startswith("build")] == [
+    assert [call for call in node.calls() if call.startswith("build")] == [
         f"build --force {file}.node1 {source.format(tmp_path)}"
     ]
     assert [path.name for path in Path(file).parent.iterdir()] == ["ray-1-abc.sif"]
@@ -132,7 +129,7 @@ def test_a_cache_of_the_user_s_choice(tmp_path: Path) -> None:
 
 
 @pytest.mark.attack("a job's folder that another user has made on the node", inputs=2)
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+@needs_root
 def test_an_image_of_another_user_is_not_used(tmp_path: Path) -> None:
     """Neither one in a folder to which the other has access, nor one below a folder of the other."""
     folder = tmp_path / ".apptainer/cache/slurmray"
@@ -174,11 +171,11 @@ def test_an_image_that_must_not_be_built(tmp_path: Path, monkeypatch: pytest.Mon
     ((kind, _, found, _, fix),) = node.findings
     assert (kind, found) == ("image", f"is not in {tmp_path}/.apptainer/cache/slurmray")
     assert fix == f"apptainer build {runtime.image} {SOURCE['source']}"
-    assert calls(node) == []
+    assert node.calls() == []
 
 
 def builds(node: FakeNode) -> int:
-    return len([call for call in calls(node) if call.startswith("build")])
+    return len([call for call in node.calls() if call.startswith("build")])
 
 
 def test_singularity(tmp_path: Path) -> None:

@@ -26,8 +26,7 @@ def mount_values(node: FakeNode, reachable: str = "") -> list[str]:
 
 
 def make_node(folder: Path, *mounts: dict[str, Any]) -> FakeNode:
-    node = FakeNode(folder, {"mounts": list(mounts)})
-    node.make_folder()
+    node = FakeNode(folder, {"mounts": list(mounts)}).make_folder()
     (folder / "submit/data").mkdir()
     return node
 

@@ -46,8 +46,7 @@ def test_a_node_whose_python3_does_not_run(tmp_path: Path, text: str, found: str
 
 def test_the_python_of_the_job_spec(tmp_path: Path) -> None:
     path = tmp_path / "venv-python"
-    node = FakeNode(tmp_path, {"runtimes": ["none"], "python": str(path)})
-    node.program("python3", "exit 0")
+    node = FakeNode(tmp_path, {"runtimes": ["none"], "python": str(path)}).program("python3", "exit 0")
     runtimes.choose(node)
     assert node.findings == [("preflight", str(path), "not found", *WANTED)]
     path.symlink_to(sys.executable)
@@ -57,9 +56,7 @@ def test_the_python_of_the_job_spec(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["none", "pyxis"])
 def test_argv_of_the_container_process(tmp_path: Path, name: str) -> None:
-    node = FakeNode(tmp_path, {"runtimes": [name]})
-    node.make_folder()
-    node.program("python3", "exit 0")
+    node = FakeNode(tmp_path, {"runtimes": [name]}).make_folder().program("python3", "exit 0")
     runtime = runtimes.choose(node)
     runtime.prepare()
     python, inside = f"{tmp_path}/bin/python3", node.inside
@@ -73,8 +70,7 @@ def test_argv_of_the_container_process(tmp_path: Path, name: str) -> None:
 
 def test_processes_of_an_ended_container_process_are_killed(tmp_path: Path) -> None:
     """Only after its end, and only those of this job, not of a job that was submitted from it."""
-    node = FakeNode(tmp_path, {"runtimes": ["none"]})
-    node.make_folder()
+    node = FakeNode(tmp_path, {"runtimes": ["none"]}).make_folder()
     program = "import time; print(flush=True); time.sleep(60)"
 
     def start(**env: str) -> subprocess.Popen[bytes]:
@@ -107,8 +103,7 @@ def test_processes_of_an_ended_container_process_are_killed(tmp_path: Path) -> N
 
 def test_a_container_process_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slurmray.agent.node.job_folder.LOCK_TIMEOUT", 0.2)
-    node = FakeNode(tmp_path, {"runtimes": ["none"]})
-    node.make_folder()
+    node = FakeNode(tmp_path, {"runtimes": ["none"]}).make_folder()
     handle = os.open(node.inside, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_SH)
     assert runtimes.make("none", node).remove()

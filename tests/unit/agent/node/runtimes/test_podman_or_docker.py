@@ -80,8 +80,7 @@ def test_no_runtime_works(tmp_path: Path) -> None:
 def test_docker_without_its_daemon(tmp_path: Path, why: str, info: str, fix: str) -> None:
     (tmp_path / "version").write_text(why)
     (tmp_path / "info").write_text(info)
-    node = FakeNode(tmp_path, {"runtimes": ["docker"]})
-    node.program("docker", f'cat "{tmp_path}/$1" >&2\nexit 1')
+    node = FakeNode(tmp_path, {"runtimes": ["docker"]}).program("docker", f'cat "{tmp_path}/$1" >&2\nexit 1')
     with pytest.raises(job_errors.Unfit):
         runtimes.choose(node)
     ((_, _, found, _, given),) = node.findings
@@ -89,18 +88,16 @@ def test_docker_without_its_daemon(tmp_path: Path, why: str, info: str, fix: str
     assert fix in given
 
 
-def test_a_podman_without_its_pause_process(tmp_path: Path) -> None:
+def test_a_podman_without_its_pause_process(node: FakeNode) -> None:
     message = 'invalid internal status, try resetting the pause process with "podman system migrate": gone'
-    node = FakeNode(tmp_path)
     node.program("podman", f"echo '{message}' >&2; exit 1")
     with pytest.raises(job_errors.Unfit):
         runtimes.choose(node)
     assert node.findings[0][4] == f"on node1, as {user_name()}: podman system migrate"
 
 
-def test_a_podman_without_subordinate_ids(tmp_path: Path) -> None:
+def test_a_podman_without_subordinate_ids(node: FakeNode) -> None:
     """It still works for a local image."""
-    node = FakeNode(tmp_path)
     node.program("podman", "echo 'level=error msg=\"... no subuid ranges found for user\"' >&2")
     runtime = runtimes.choose(node)
     runtime.works()
@@ -120,8 +117,7 @@ def prepared(node: FakeNode, monkeypatch: pytest.MonkeyPatch, group: str = "") -
 
 def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     container = {"shm_size": "8g", "args": ["--ulimit", "core=0"], "python": "/opt/venv/python"}
-    node = FakeNode(tmp_path, container)
-    node.program("podman", HAS_IMAGE)
+    node = FakeNode(tmp_path, container).program("podman", HAS_IMAGE)
     runtime = prepared(node, monkeypatch)
     mounts = [
         f'type=bind,"source={source}","target={target}"'
@@ -163,9 +159,8 @@ def test_podman_s_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert runtime.description == f"podman run {image}"
 
 
-def test_a_container_in_the_job_s_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_in_the_job_s_cgroup(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Podman before 5.2 leaves it with the help of the user's systemd. A container outside it is logged."""
-    node = FakeNode(tmp_path)
     node.program("podman", '[ "$1" != info ] || echo crun')
     runtime = prepared(node, monkeypatch, "4:memory:/slurm/job_9/step_0/task_0")
     argv = runtime.argv()
@@ -190,8 +185,7 @@ def test_a_container_in_the_job_s_cgroup(tmp_path: Path, monkeypatch: pytest.Mon
     assert node.findings == [("warn", "cgroup", "the container is in 0::/user.slice", "the job's", fix)]
 
 
-def test_a_container_without_a_cgroup_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = FakeNode(tmp_path)
+def test_a_container_without_a_cgroup_of_the_job(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.program("podman", HAS_IMAGE)
     runtime = prepared(node, monkeypatch)
     assert "--pidfile" not in runtime.argv()
@@ -225,15 +219,13 @@ def test_a_docker_container_below_the_job_s_step(
     ("version", "cause"),
     [("3.4.4", "Podman 3.4 is too old: slurmray needs 4.0 or later"), ("4.0.0", ""), ("5.8.1", ""), ("", "")],
 )
-def test_the_cause_of_a_container_that_fails(version: str, cause: str, tmp_path: Path) -> None:
-    node = FakeNode(tmp_path)
+def test_the_cause_of_a_container_that_fails(version: str, cause: str, node: FakeNode) -> None:
     node.program("podman", f'[ "$1" != version ] || echo {version}')
     assert podman.Podman(node).likely_cause() == cause
 
 
 def test_a_program_in_place_of_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = FakeNode(tmp_path, {"command": "podman-hpc"})
-    node.program("podman-hpc", HAS_IMAGE)
+    node = FakeNode(tmp_path, {"command": "podman-hpc"}).program("podman-hpc", HAS_IMAGE)
     runtime = prepared(node, monkeypatch)
     runtime.remove()
     assert {argv[0] for argv in node.commands} == {"podman-hpc"}
@@ -241,9 +233,8 @@ def test_a_program_in_place_of_podman(tmp_path: Path, monkeypatch: pytest.Monkey
     assert runtime.description == "podman-hpc run rayproject/ray:2.60.0"
 
 
-def test_attached_podman_has_the_job_s_login_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attached_podman_has_the_job_s_login_session(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attaching shell has the submitter's variables, of which the node may have dropped some."""
-    node = FakeNode(tmp_path)
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/2000")
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
     assert runtimes.make("podman", node).unset == ["XDG_RUNTIME_DIR"]
@@ -251,8 +242,7 @@ def test_attached_podman_has_the_job_s_login_session(tmp_path: Path, monkeypatch
     assert runtimes.make("podman", node).unset == []
 
 
-def test_default_shm_size_is_the_node_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = FakeNode(tmp_path)
+def test_default_shm_size_is_the_node_s(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.program("podman", HAS_IMAGE)
     options = prepared(node, monkeypatch).options
     df = subprocess.check_output(["df", "--block-size=1", "--output=size", "/dev/shm"], text=True)
@@ -276,8 +266,9 @@ def test_default_shm_size_is_the_node_s(tmp_path: Path, monkeypatch: pytest.Monk
 def test_user_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, user: str, security: str, expected: list[str]
 ) -> None:
-    node = FakeNode(tmp_path, {"user": user, "runtimes": [name], "shm_size": "1g"})
-    node.program("podman", HAS_IMAGE)
+    node = FakeNode(tmp_path, {"user": user, "runtimes": [name], "shm_size": "1g"}).program(
+        "podman", HAS_IMAGE
+    )
     node.program("docker", docker_client(HAS_IMAGE, security))
     monkeypatch.setattr(os, "getgroups", lambda: [44, 1234])  # root often has none
     options = prepared(node, monkeypatch).options
@@ -388,10 +379,9 @@ def test_containers_are_removed_by_their_mark(
     assert (tmp_path / "calls").read_text().replace(ID, "ID").splitlines() == calls
 
 
-def test_one_container_that_is_gone_keeps_no_other(tmp_path: Path) -> None:
+def test_one_container_that_is_gone_keeps_no_other(node: FakeNode, tmp_path: Path) -> None:
     """Podman 4.3.1 removes none of several ids if it does not know one of them, and exits with 0."""
     gone, left = "f" * 64, ID
-    node = FakeNode(tmp_path)
     (tmp_path / left).touch()
     node.program(
         "podman",
@@ -426,8 +416,9 @@ def test_service_images(tmp_path: Path) -> None:
         {"name": "b", "host": True},
         {"name": "c", "image": "x/here", "image_with_registry": "docker.io/x/here"},
     ]
-    node = FakeNode(tmp_path, services=services)
-    node.program("podman", f'[ "$1" = pull ] && echo "$2" >>{tmp_path}/pulled || [ "$3" = x/here ]')
+    node = FakeNode(tmp_path, services=services).program(
+        "podman", f'[ "$1" = pull ] && echo "$2" >>{tmp_path}/pulled || [ "$3" = x/here ]'
+    )
     runtime = podman.Podman(node)
     runtime.image_is_here = True
     runtime.ensure_images()

@@ -14,6 +14,7 @@ import pytest
 
 from slurmray.agent import job_errors, script_parts
 from slurmray.agent.node import runtimes
+from tests.unit.agent.users import needs_root
 from tests.unit.rendering.cases import hello
 
 from ...fake_node import FakeNode
@@ -58,8 +59,7 @@ def node(tmp_path: Path) -> FakeNode:
     """A node with the FIFOs of the service web."""
     node = FakeNode(
         tmp_path, {"accelerators": []}, services=[{"name": "web", "image": "x"}, {"name": "inside"}]
-    )
-    node.make_folder()
+    ).make_folder()
     runtimes.make("pyxis", node).prepare()
     node.program("srun", SRUN)
     node.env |= {"OPTIONS": str(tmp_path / "options"), "SLURMD_NODENAME": "node1"}
@@ -124,7 +124,7 @@ def test_a_service_in_a_step(node: FakeNode, step: subprocess.Popen[bytes], tmp_
     assert {"--nodes=2", "--ntasks=2", "--cpus-per-task=4", "--nodelist=node1"} <= set(options)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
+@needs_root
 @pytest.mark.attack("a job's folder that another user has made on the node")
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_folder_of_another_user(node: FakeNode, tmp_path: Path, is_link: bool) -> None:
