@@ -93,6 +93,14 @@ class Fault:
         done = self.cluster.run(argv, user, host)
         assert done.returncode == 0, done.stderr
 
+    def set_time_left(self, seconds: int) -> None:
+        """Cause the fault by moving the job's time limit; Slurm looks at it twice a minute.
+
+        0: in one look, so that no warning signal comes half a minute earlier.
+        """
+        end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + seconds))
+        self.inject(["scontrol", "update", f"JobId={self.job}", f"EndTime={end}"])
+
     def kill(self, host: str, *process: str) -> None:
         """Cause the fault with SIGKILL to processes of a host. process: arguments of pgrep."""
         pids = self.cluster.run(["pgrep", *process], host=host).stdout.split()

@@ -129,10 +129,8 @@ def scancel(restart: Restart) -> None:
 
 
 def time_limit(restart: Restart) -> None:
-    """Slurm looks at it twice a minute. Where nothing runs, the warning a minute before is the end."""
-    left = 50 if restart.phase == WAIT else 5
-    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + left))
-    restart.fault.inject(["scontrol", "update", f"JobId={restart.fault.job}", f"EndTime={end}"])
+    """Where nothing runs, the warning a minute before is the end."""
+    restart.fault.set_time_left(50 if restart.phase == WAIT else 0)
 
 
 def second_loss(restart: Restart) -> None:

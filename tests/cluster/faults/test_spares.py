@@ -347,9 +347,8 @@ def test_an_end_in_a_restart(fault: Fault, moment: str, way: str) -> None:
     (fault.jobs.folder / "started").touch()
     fault.kill("node2", "--full", "raylet/raylet")
     wait_until((fault.jobs.folder / "here").exists, fault.log)
-    if way == "time limit":  # Slurm looks at it twice a minute
-        end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 5))
-        fault.inject(["scontrol", "update", f"JobId={fault.job}", f"EndTime={end}"])
+    if way == "time limit":
+        fault.set_time_left(0)
     else:
         file = fault.jobs.folder / f"slurmray-runs/{fault.job}-0/cancel-now"
         now = f" && echo now >{file}" if way == "cancel-now" else ""

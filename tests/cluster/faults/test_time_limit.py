@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -16,8 +15,7 @@ def train(fault: Fault, at_term: str, lead: int, left: int) -> None:
     run = f"trap 'echo signalled; {at_term}' TERM; echo started; while :; do sleep 0.1; done"
     stop: dict[str, Any] = {"lead": lead, "grace": 3}
     fault.start_trainer(["bash", "-c", run], slurm={"time": "10"}, stop=stop)
-    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + left))
-    fault.inject(["scontrol", "update", f"JobId={fault.job}", f"EndTime={end}"])
+    fault.set_time_left(left)
 
 
 @pytest.mark.fault("time limit", "podman", "docker", "none", "apptainer", "pyxis")
