@@ -107,6 +107,7 @@ def advise(context: PresetContext) -> None:
         engines = _read_engines(context, flags)
         _check_shared_gpus(context, flags, models, engines)
         _check_total(context, flags, models, engines)
+        _ask(context, flags, models, engines)
     except (_UnknownValue, ValueError):
         return
 
@@ -202,6 +203,21 @@ def _check_shared_gpus(
         count, rest = divmod(actor.total, engines.gpus)
         fix = "choose another size of engine" if rest else f"write {flags.name('engines')} {count}"
         context.add_problem(engines.option, f"{engines.text} and {actor.text}: {cause}: {fix}")
+
+
+def _ask(context: PresetContext, flags: _Flags, models: dict[str, _Size], engines: _Size | None) -> None:
+    """Note the placement groups: one CPU beside each GPU. Models with one GPU on each node have none."""
+    shares_all = bool(flags.option("all"))
+    shares_actor = shares_all or bool(flags.option("actor and ref"))
+    pair = bool(flags.option("critic and reward")) and "critic" in models
+    own = [name for name in ("critic", "reward") if not (shares_all or pair)] + ["critic"] * pair
+    order = ["actor"] * shares_actor + ["vllm"] + ["actor", "ref"] * (not shares_actor) + own
+    sizes = dict(models)
+    if engines and (not shares_all or flags.option("async")):
+        sizes["vllm"] = engines
+    for name in order:
+        if name in sizes:
+            context.ask(name, [(1, 1)] * sizes[name].total, at=sizes[name].option)
 
 
 def _check_total(

@@ -6,9 +6,13 @@ scorer.cc. Only CPUs and GPUs count; no preset asks for another resource.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+MANY = 1 << 40  # bundles; more than any job has
+ROUNDING = 1e-6  # Ray counts in steps of 0.0001
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 
 
@@ -21,67 +25,78 @@ class Bundle(NamedTuple):
     def __sub__(self, other: Bundle) -> Bundle:
         return Bundle(self.cpus - other.cpus, self.gpus - other.gpus)
 
-    def holds(self, other: Bundle) -> bool:
-        """Whether a node on which this is free has room for another bundle."""
-        return self.cpus >= other.cpus and self.gpus >= other.gpus
-
 
 class Group(NamedTuple):
     """A placement group, or an actor or task outside of any: a group of one bundle."""
 
-    name: str  # for messages, e.g. `trainer pool`
+    name: str  # for messages, e.g. `rollout`
     bundles: Sequence[Bundle]
     strategy: Strategy = "PACK"
+    stays: bool = True  # to the end of the job; else it is removed before the next one comes
 
 
-def place(groups: Iterable[Group], nodes: Sequence[Bundle]) -> Group | None:
-    """Place groups one after the other; return the first one that would wait for ever, None if none does.
+class Placed(NamedTuple):
+    """Where groups are placed, up to the first one that would wait for ever."""
 
-    nodes: what is free on each node. All groups are taken to stay until the end of the job.
-    """
-    free = list(nodes)
+    waiting: Group | None  # None if all are placed
+    free: Counter[Bundle]  # what is left on how many nodes, before the waiting group
+
+
+def place(groups: Iterable[Group], nodes: Iterable[Bundle]) -> Placed:
+    """Place groups one after the other. nodes: what is free on each."""
+    free = Counter(nodes)
     for group in groups:
-        chosen = _choose_nodes(group, free)
-        if chosen is None:
-            return group
-        for bundle, node in chosen:
-            free[node] -= bundle
-    return None
+        left = _place_group(group, free)
+        if left is None:
+            return Placed(group, free)
+        if group.stays:
+            free = left
+    return Placed(None, free)
 
 
-def _choose_nodes(group: Group, free: Sequence[Bundle]) -> list[tuple[Bundle, int]] | None:
-    """The index of a node for each bundle; None if they do not fit."""
-    left = list(free)
-    unused = list(range(len(left)))  # nodes that no bundle of the group is on
-    bundles = sorted(group.bundles, key=lambda bundle: (bundle.gpus, bundle.cpus), reverse=True)
+def _place_group(group: Group, free: Counter[Bundle]) -> Counter[Bundle] | None:
+    """What is left on the nodes after a group; None if it does not fit.
+
+    Nodes with the same free resources are one entry, so that jobs of a thousand nodes take no longer.
+    """
+    bundles = Counter(group.bundles)
     if group.strategy == "STRICT_PACK":
-        bundles = [Bundle(sum(each.cpus for each in bundles), sum(each.gpus for each in bundles))]
-    chosen: list[tuple[Bundle, int]] = []
-    while bundles:
-        node = _emptiest(bundles[0], left, unused)
-        if node is None and group.strategy == "SPREAD":
-            node = _emptiest(bundles[0], left, sorted({node for _, node in chosen}))
-        if node is None:
-            return None
-        if node in unused:
-            unused.remove(node)
-        waiting = []
-        for index, bundle in enumerate(bundles):
-            if (index == 0 or group.strategy == "PACK") and left[node].holds(bundle):
-                left[node] -= bundle
-                chosen.append((bundle, node))
-            else:
-                waiting.append(bundle)
-        bundles = waiting
-    return chosen
+        bundles = Counter(
+            [Bundle(sum(each.cpus for each in group.bundles), sum(each.gpus for each in group.bundles))]
+        )
+    kinds = sorted(bundles, key=lambda bundle: (bundle.gpus, bundle.cpus), reverse=True)
+    unused, used = Counter(free), Counter[Bundle]()  # nodes without and with bundles of the group
+    for kind in kinds:
+        while bundles[kind]:
+            source, node = unused, _emptiest(kind, unused)
+            if node is None and group.strategy == "SPREAD":
+                source, node = used, _emptiest(kind, used)
+            if node is None:
+                return None
+            source[node] -= 1
+            bundles[kind] -= 1
+            node -= kind
+            for each in kinds if group.strategy == "PACK" else ():
+                count = min(bundles[each], _count(each, node))
+                bundles[each] -= count
+                node -= Bundle(count * each.cpus, count * each.gpus)
+            used[node] += 1
+    return unused + used
 
 
-def _emptiest(bundle: Bundle, free: Sequence[Bundle], candidates: Iterable[int]) -> int | None:
-    """The candidate on which the largest share of what the bundle needs stays free; None if it fits on none."""
-    fitting = [node for node in candidates if free[node].holds(bundle)]
-    return max(fitting, key=lambda node: _score(bundle, free[node]), default=None)
+def _count(bundle: Bundle, free: Bundle) -> int:
+    """How often a bundle fits."""
+    pairs = zip(bundle, free, strict=True)
+    most = min((available / needed for needed, available in pairs if needed), default=0)
+    return MANY if math.isinf(most) else int(most + ROUNDING)
+
+
+def _emptiest(bundle: Bundle, nodes: Counter[Bundle]) -> Bundle | None:
+    """The node on which the largest share of what a bundle needs stays free; None if it fits on none."""
+    fitting = [node for node, count in nodes.items() if count and _count(bundle, node)]
+    return max(fitting, key=lambda node: _score(bundle, node), default=None)
 
 
 def _score(bundle: Bundle, free: Bundle) -> float:
     pairs = zip(bundle, free, strict=True)
-    return sum((available - needed) / available for needed, available in pairs if needed and available)
+    return sum(1 - needed / available for needed, available in pairs if needed and available)

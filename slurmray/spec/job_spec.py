@@ -422,6 +422,16 @@ class JobSpec(Model):
         return (self.head_gpus == self.ray_gpus) + sum(gpus > 0 for gpus in workers)
 
     @property
+    def ray_resources(self) -> list[tuple[int | None, int]]:
+        """CPUs and GPUs that each node in Ray offers, the head node first. CPUs: None is not known here."""
+        cpus = [each.cpus_per_task for each in self.slurm.components for _ in range(each.nodes)]
+        gpus = [self.ray_gpus if number else 0 for number in self._gpus_of_nodes]
+        if self.ray.head.cpus is not None:
+            cpus[0] = self.ray.head.cpus
+        gpus[0] = self.head_gpus
+        return list(zip(cpus, gpus, strict=True))[: self.ray_nodes]
+
+    @property
     def gpus_of_services(self) -> str:
         """GPUs of each service on these nodes, e.g. `retriever 2 + judge 1`; empty if they use none."""
         return _describe_shares(self.services, self._role_with_gpus)

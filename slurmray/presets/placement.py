@@ -1,0 +1,85 @@
+"""Whether what a trainer asks of Ray can be placed on the job's nodes, where it would wait for ever."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from slurmray.agent.job_log import counted
+from slurmray.plan import Finding
+from slurmray.presets.context import PresetContext
+from slurmray.presets.packer import Bundle, Group, place
+
+
+def check_placement(context: PresetContext) -> None:
+    """Add a problem if Ray could never place a demand, with the number to write."""
+    resources = context.spec.ray_resources
+    groups = [demand.group for demand in context.demands]
+    waiting, free = place(groups, [Bundle(math.inf, gpus) for _, gpus in resources])
+    if waiting:
+        at = next(demand.at for demand in context.demands if demand.group is waiting)
+        context.add_problem(at, _gpus_text(context, waiting, free))
+    elif any(cpus is None for cpus, _ in resources):
+        if (least := _least_cpus(context, groups)) and least > 1:
+            text = f"slurm.cpus_per_task is not set, often it is 1 then: {_cpus_text(context, groups, least)}"
+            context.remarks.append(f"{text}: set it to {least} or more")
+    elif waiting := place(groups, [Bundle(cpus or 0, gpus) for cpus, gpus in resources]).waiting:
+        context.problems.append(_too_few_cpus(context, groups, waiting))
+
+
+def _gpus_text(context: PresetContext, group: Group, free: Iterable[Bundle]) -> str:
+    most = max(node.gpus for node in free)
+    if group.strategy == "STRICT_PACK":
+        wanted = f"{sum(bundle.gpus for bundle in group.bundles):g} GPUs on one node"
+    else:
+        wanted = f"{len(group.bundles)} x {max(bundle.gpus for bundle in group.bundles):g} GPUs"
+    text = f"{group.name} asks Ray for {wanted}, {context.allocation}"
+    return (
+        f"{text}, and no node has more than {most:g} left for it: make a pool smaller, or request more nodes"
+    )
+
+
+def _too_few_cpus(context: PresetContext, groups: Sequence[Group], waiting: Group) -> Finding:
+    """The problem of a group that finds too few CPUs."""
+    spec, least = context.spec, _least_cpus(context, groups)
+    if least is None:
+        text = f"ray.head.cpus is {spec.ray.head.cpus}, and {waiting.name} needs more on the head node"
+        return Finding(("ray", "head", "cpus"), f"{text}: raise it, or leave it out")
+    given = max(cpus or 0 for cpus, _ in spec.ray_resources)
+    text = (
+        f"{_cpus_text(context, groups, least)}, the job has {given}, and {waiting.name} would wait for ever"
+    )
+    groups_too = " in the groups, too" if spec.slurm.groups else ""
+    return Finding(("slurm", "cpus_per_task"), f"{text}: set it to {least} or more{groups_too}")
+
+
+def _least_cpus(context: PresetContext, groups: Sequence[Group]) -> int | None:
+    """The fewest CPUs of each node with which all groups are placed; None if no number helps.
+
+    The head node has what ray.head.cpus says.
+    """
+    head, resources = context.spec.ray.head.cpus, context.spec.ray_resources
+
+    def fits(cpus: int) -> bool:
+        nodes = [Bundle(cpus, gpus) for _, gpus in resources]
+        nodes[0] = Bundle(cpus if head is None else head, nodes[0].gpus)
+        return not place(groups, nodes).waiting
+
+    low, high = 0, math.ceil(sum(bundle.cpus for group in groups for bundle in group.bundles))
+    if not fits(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle + 1, high)
+    return low
+
+
+def _cpus_text(context: PresetContext, groups: Sequence[Group], least: int) -> str:
+    """For example `verl asks Ray for 24 CPUs on a node (trainer: 3 with each GPU)`."""
+    shapes = dict.fromkeys(f"{group.name}: {_shape(group)}" for group in groups)
+    return f"{context.preset.name} asks Ray for {counted(least, 'CPU')} on a node ({', '.join(shapes)})"
+
+
+def _shape(group: Group) -> str:
+    kinds = dict.fromkeys(group.bundles)
+    return " and ".join(f"{cpus:g} with {gpus:g} GPU" if gpus else f"{cpus:g}" for cpus, gpus in kinds)
