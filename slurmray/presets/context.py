@@ -189,7 +189,8 @@ class PresetContext:
     def add_problem(self, at: ParsedOption | Path | None, text: str) -> None:
         """Add a problem. at: the wrong option; None: a missing one; or a path in the trainer's own file."""
         if isinstance(at, tuple):
-            self.problems.append(Finding(at, text, in_config=True))
+            finding = Finding(at, text, in_config=True)
         else:
-            path: Path = ("run", at.index) if at and self.command.is_list else ("run",)
-            self.problems.append(Finding(path, text))
+            finding = Finding(("run", at.index) if at and self.command.is_list else ("run",), text)
+        if finding not in self.problems:  # a value may be read several times
+            self.problems.append(finding)

@@ -19,8 +19,31 @@ def advise(context: PresetContext) -> None:
     """Fill in the number of nodes and GPUs, and check them and those of generation."""
     verl.fill_single_pool(context, _NODES, _GPUS)
     colocated = context.command.override(_COLOCATED)
-    if colocated and (colocated.value or "").lower() == "false":
+    is_apart = bool(colocated and (colocated.value or "").lower() == "false")
+    if is_apart:
         _check_generation(context)
+    _ask(context, is_apart)
+
+
+def _ask(context: PresetContext, is_apart: bool) -> None:
+    """Note the groups: bundles of as many CPUs beside each GPU as groups of workers may share it.
+
+    Then a CPU on each node, for what builds the workers' virtual environments: it comes while the groups are
+    there, and waits without a message.
+    """
+    program = next((each for each in context.command.argv if each.endswith(".py")), "").rpartition("/")[2]
+    is_megatron = (
+        option := context.command.override("policy.megatron_cfg.enabled")
+    ) and option.value == "true"
+    shared = 1 if is_megatron or not program.startswith("run_grpo") else 2
+    if program.startswith(("run_ppo", "run_distillation")):
+        shared = 3
+    nodes, gpus = context.override_count(_NODES, context.nodes), context.override_count(_GPUS, context.gpus)
+    if not program or nodes is None or gpus is None:
+        return
+    for _ in range(nodes):
+        context.ask("training", [(1 if is_apart else shared, 1)] * gpus, at=context.command.override(_GPUS))
+    context.ask("virtual environments", [(1, 0)] * context.spec.ray_nodes, "STRICT_SPREAD", stays=False)
 
 
 def _check_generation(context: PresetContext) -> None:

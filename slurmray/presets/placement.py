@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from slurmray.agent.job_log import counted
 from slurmray.plan import Finding
 from slurmray.presets.context import PresetContext
-from slurmray.presets.packer import Bundle, Group, place
+from slurmray.presets.packer import Bundle, Group, Node, place
 
 
 def check_placement(context: PresetContext) -> None:
@@ -27,7 +27,7 @@ def check_placement(context: PresetContext) -> None:
         context.problems.append(_too_few_cpus(context, groups, waiting))
 
 
-def _gpus_text(context: PresetContext, group: Group, free: Iterable[Bundle]) -> str:
+def _gpus_text(context: PresetContext, group: Group, free: Iterable[Node]) -> str:
     most = max(node.gpus for node in free)
     if group.strategy == "STRICT_PACK":
         wanted = f"{sum(bundle.gpus for bundle in group.bundles):g} GPUs on one node"

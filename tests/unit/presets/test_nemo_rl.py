@@ -17,7 +17,7 @@ APART = "policy.generation.colocated.enabled=False"  # Hydra ignores case
 
 def job(*overrides: str, nodes: int = 3, **fields: Any) -> JobSpec:
     """A job of NeMo-RL on nodes with 8 GPUs each."""
-    slurm = {"nodes": nodes, "gpus_per_node": 8}
+    slurm = {"nodes": nodes, "gpus_per_node": 8, "cpus_per_task": 64}
     return JobSpec.model_validate({"preset": "nemo-rl", "slurm": slurm, "run": [*MAIN, *overrides], **fields})
 
 

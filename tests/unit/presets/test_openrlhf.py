@@ -40,7 +40,11 @@ def dotted(text: str) -> str:
 
 def job(flags: str, **fields: Any) -> JobSpec:
     """A job of OpenRLHF on 2 nodes with 8 GPUs each."""
-    spec = {"preset": "openrlhf", "slurm": {"nodes": 2, "gpus_per_node": 8}, "run": [*MAIN, *flags.split()]}
+    spec = {
+        "preset": "openrlhf",
+        "slurm": {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 64},
+        "run": [*MAIN, *flags.split()],
+    }
     return JobSpec.model_validate({**spec, **fields})
 
 
@@ -210,7 +214,11 @@ def test_gpus_of_services(flags: str, expected: str) -> None:
 )  # fmt: skip
 def test_flags_of_another_version(flags: str, version: str | None, expected: str | None) -> None:
     advice = advise(
-        job(flags, preset={"name": "openrlhf", "version": version}, slurm={"nodes": 8, "gpus_per_node": 8})
+        job(
+            flags,
+            preset={"name": "openrlhf", "version": version},
+            slurm={"nodes": 8, "gpus_per_node": 8, "cpus_per_task": 64},
+        )
     )
     assert texts(advice) == ([expected] if expected else [])
 

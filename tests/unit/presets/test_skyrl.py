@@ -21,7 +21,7 @@ FILLED_IN = [
 
 def job(*overrides: str, **fields: Any) -> JobSpec:
     """A job of SkyRL on 2 nodes with 8 GPUs each."""
-    slurm = {"nodes": 2, "gpus_per_node": 8}
+    slurm = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 64}
     return JobSpec.model_validate({"preset": "skyrl", "slurm": slurm, "run": [*MAIN, *overrides], **fields})
 
 
