@@ -61,6 +61,8 @@ def advise(context: PresetContext) -> None:
         return
     _fill_cluster(context)
     _check_placement(context)
+    # Its actors hold no CPU, but go only to nodes that have one.
+    context.ask("an actor on each node", [(1, 0)] * context.spec.ray_nodes, "STRICT_SPREAD", stays=False)
     is_resumable = any(argument.endswith("main_grpo.py") for argument in context.command.argv)
     if is_resumable and context.preset.since(0, 2) is not False:
         if context.command.override("runner.resume_dir") is None:

@@ -392,3 +392,34 @@ def test_the_fewest_cpus(run: list[str], nodes: int, least: int) -> None:
     assert with_cpus(least) == []
     (problem,) = with_cpus(least - 1)
     assert f": set it to {least} or more" in problem, problem
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ([*MAIN, SEPARATE[0]], [f"{ROLLOUT}.nnodes: separate_async has a pool of its own for rollouts: set it, and lower trainer.nnodes", f"{ROLLOUT}.checkpoint_engine.backend is naive: this mode of verl needs nccl or nixl or mooncake: set {ROLLOUT}.checkpoint_engine.backend=nccl"]),
+        ([*MAIN, *SEPARATE, f"{ROLLOUT}.nnodes=1", *POOLS, "data.train_batch_size=512"], ["data.train_batch_size is 512, and separate_async wants parameter_sync_step 4 x ppo_mini_batch_size 256: write 1024"]),
+        ([*FULLY_ASYNC_MAIN, *POOLS], ["actor_rollout_ref.hybrid_engine is True: this mode of verl needs false: set actor_rollout_ref.hybrid_engine=False", "data.train_batch_size is 1024: this mode of verl needs 0: set data.train_batch_size=0"]),
+        ([*FULLY_ASYNC_MAIN, *FULLY_ASYNC, *FILLED_IN], ["trainer 2 x 8 + rollout 1 x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"]),
+        ([*ONE_STEP_OFF, FULLY_ASYNC[0], *FILLED_IN], ["trainer 2 x 8 + rollout 1 x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"]),
+        ([*MAIN, REWARD_ON, f"{REWARD}.nnodes=1", f"{REWARD}.n_gpus_per_node=4", "trainer.nnodes=2", "trainer.n_gpus_per_node=6"], [f"{REWARD} asks Ray for 4 GPUs on one node, the job has 2 nodes x 8 = 16, and no node has more than 2 left for it: make a pool smaller, or request more nodes"]),
+        ([*MAIN, f"{TP}=4", f"{ROLLOUT}.disaggregation.enabled=True", f"{ROLLOUT}.disaggregation.decode_replicas=2"], ["prefill and decode replicas of one engine have 12 GPUs, and verl puts them on one node of 8: make them smaller, or use fewer"]),
+    ],
+)  # fmt: skip
+def test_modes_that_would_fail_or_wait(run: list[str], expected: list[str]) -> None:
+    assert texts(advise(job(run=run))) == expected
+
+
+def test_without_a_number_of_cpus() -> None:
+    advice = advise(job(slurm={"nodes": 2, "gpus_per_node": 8}))
+    assert advice.remarks == [
+        "slurm.cpus_per_task is not set, often it is 1 then: verl asks Ray for 29 CPUs on a node (TransferQueue: 1, trainer: 3 with 1 GPU): set it to 29 or more"
+    ]
+
+
+def test_a_head_node_without_cpus() -> None:
+    (problem,) = texts(advise(job(ray={"head": {"cpus": 0}})))
+    assert (
+        problem
+        == "ray.head.cpus is 0, and TransferQueue needs more on the head node: raise it, or leave it out"
+    )
