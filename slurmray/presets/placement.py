@@ -23,8 +23,15 @@ def check_placement(context: PresetContext) -> None:
         if (least := _least_cpus(context, groups)) and least > 1:
             text = f"slurm.cpus_per_task is not set, often it is 1 then: {_cpus_text(context, groups, least)}"
             context.remarks.append(f"{text}: set it to {least} or more")
-    elif waiting := place(groups, [Bundle(cpus or 0, gpus) for cpus, gpus in resources]).waiting:
-        context.problems.append(_too_few_cpus(context, groups, waiting))
+    elif waiting := place(groups, nodes := [Bundle(cpus or 0, gpus) for cpus, gpus in resources]).waiting:
+        problem, sure = _too_few_cpus(context, groups, waiting), [group for group in groups if group.is_sure]
+        if sure != groups and not place(sure, nodes).waiting:
+            path = ".".join(map(str, problem.path))
+            context.remarks.append(
+                f"{path}: {problem.text}; older versions need less: preset.version says which"
+            )
+        else:
+            context.problems.append(problem)
 
 
 def _gpus_text(context: PresetContext, group: Group, free: Iterable[Node]) -> str:

@@ -387,7 +387,7 @@ def test_the_fewest_cpus(run: list[str], nodes: int, least: int) -> None:
 
     def with_cpus(cpus: int) -> list[str]:
         slurm = {"nodes": nodes, "gpus_per_node": 8, "cpus_per_task": cpus}
-        return texts(advise(job(run=run, slurm=slurm)))
+        return texts(advise(job(run=run, slurm=slurm, preset={"name": "verl", "version": "0.9.1"})))
 
     assert with_cpus(least) == []
     (problem,) = with_cpus(least - 1)
@@ -423,3 +423,18 @@ def test_a_head_node_without_cpus() -> None:
         problem
         == "ray.head.cpus is 0, and TransferQueue needs more on the head node: raise it, or leave it out"
     )
+
+
+def test_fewer_cpus_may_do_for_an_older_version() -> None:
+    """TransferQueue is new in 0.9; the pool has asked for as much since 0.7."""
+
+    def with_cpus(cpus: int, **preset: str) -> Advice:
+        slurm = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": cpus}
+        return advise(job(slurm=slurm, preset={"name": "verl", **preset}))
+
+    (remark,) = with_cpus(28).remarks
+    assert remark.startswith("slurm.cpus_per_task: verl asks Ray for 29 CPUs on a node (")
+    assert remark.endswith(": set it to 29 or more; older versions need less: preset.version says which")
+    assert len(with_cpus(23).problems) == len(with_cpus(28, version="0.9.1").problems) == 1
+    assert with_cpus(25, version="0.8.0").problems == with_cpus(9, version="0.6.1").problems == []
+    assert len(with_cpus(24, version="0.8.0").problems) == len(with_cpus(8, version="0.6.1").problems) == 1
