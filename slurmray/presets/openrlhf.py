@@ -39,6 +39,11 @@ _FLAGS = {
     "samples": ("--n_samples_per_prompt", "--rollout.n_samples_per_prompt"),
     "checkpoints": ("--ckpt_path", "--ckpt.path"),
 }
+# Names that 0.11.2 no longer has.
+_RENAMED = {
+    "--algo.advantage.is_correction_enable": "--algo.advantage.is_correction_level token",
+    "--algo.advantage.is_correction_type": "--algo.advantage.is_correction_mode",
+}
 
 
 class _Size(NamedTuple):
@@ -120,6 +125,9 @@ def _check_flag_names(context: PresetContext, flags: _Flags) -> None:
         if option := context.command.flag(names[not flags.uses_dots]):
             text = f"{names[not flags.uses_dots]}: {release} calls it {names[flags.uses_dots]}"
             context.add_problem(option, text)
+    for name, instead in _RENAMED.items() if context.preset.since(0, 11, 2) else ():
+        if option := context.command.flag(name):
+            context.add_problem(option, f"{name}: OpenRLHF {version} has none: write {instead}")
 
 
 def _read_models(context: PresetContext, flags: _Flags, fill: bool) -> dict[str, _Size]:
