@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from slurmray.agent.job_log import counted
 from slurmray.plan import Finding
@@ -34,16 +35,19 @@ def check_placement(context: PresetContext) -> None:
             context.problems.append(problem)
 
 
-def _gpus_text(context: PresetContext, group: Group, free: Iterable[Node]) -> str:
-    most = max(node.gpus for node in free)
+def _gpus_text(context: PresetContext, group: Group, free: Counter[Node]) -> str:
+    left = Counter[float]()
+    for node, count in free.items():
+        left[node.gpus] += count
+    rest = ", ".join(
+        f"{gpus:g} on {counted(left[gpus], 'node')}" for gpus in sorted(left, reverse=True) if left[gpus]
+    )
     if group.strategy == "STRICT_PACK":
         wanted = f"{sum(bundle.gpus for bundle in group.bundles):g} GPUs on one node"
     else:
         wanted = f"{len(group.bundles)} x {max(bundle.gpus for bundle in group.bundles):g} GPUs"
-    text = f"{group.name} asks Ray for {wanted}, {context.allocation}"
-    return (
-        f"{text}, and no node has more than {most:g} left for it: make a pool smaller, or request more nodes"
-    )
+    text = f"{group.name} asks Ray for {wanted}, {context.allocation}, of which {rest} are free for it"
+    return f"{text}: make a pool smaller, or request more nodes"
 
 
 def _too_few_cpus(context: PresetContext, groups: Sequence[Group], waiting: Group) -> Finding:

@@ -24,7 +24,7 @@ _COMMANDS: dict[str, str] = {
     "nemo-rl": r"(?:^|[\s/])run_(?:grpo|ppo|dpo|sft|rm|distillation|vlm_|xtoken)\w*\.py",
     "roll": r"(?:^|[\s/])start_\w+_pipeline\.py .*--config_name",
     "rlinf": r"examples/\w+/main_\w+\.py .*--config-name",
-    "skyrl": r"skyrl(?:_train|\.train)\.entrypoints\.\w+",
+    "skyrl": r"skyrl(?:_train|\.train)\.(?:entrypoints\.\w+|main_sft)",
     "slime": r"(?:^|[\s/])train(?:_async)?\.py .*--actor-num-gpus-per-node",
 }
 # Arguments of trainers whose nodes only the user can divide: their presets add no numbers then.

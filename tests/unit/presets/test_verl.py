@@ -402,7 +402,7 @@ def test_the_fewest_cpus(run: list[str], nodes: int, least: int) -> None:
         ([*FULLY_ASYNC_MAIN, *POOLS], ["actor_rollout_ref.hybrid_engine is True: this mode of verl needs false: set actor_rollout_ref.hybrid_engine=False", "data.train_batch_size is 1024: this mode of verl needs 0: set data.train_batch_size=0"]),
         ([*FULLY_ASYNC_MAIN, *FULLY_ASYNC, *FILLED_IN], ["trainer 2 x 8 + rollout 1 x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"]),
         ([*ONE_STEP_OFF, FULLY_ASYNC[0], *FILLED_IN], ["trainer 2 x 8 + rollout 1 x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"]),
-        ([*MAIN, REWARD_ON, f"{REWARD}.nnodes=1", f"{REWARD}.n_gpus_per_node=4", "trainer.nnodes=2", "trainer.n_gpus_per_node=6"], [f"{REWARD} asks Ray for 4 GPUs on one node, the job has 2 nodes x 8 = 16, and no node has more than 2 left for it: make a pool smaller, or request more nodes"]),
+        ([*MAIN, REWARD_ON, f"{REWARD}.nnodes=1", f"{REWARD}.n_gpus_per_node=4", "trainer.nnodes=2", "trainer.n_gpus_per_node=6"], [f"{REWARD} asks Ray for 4 GPUs on one node, the job has 2 nodes x 8 = 16, of which 2 on 2 nodes are free for it: make a pool smaller, or request more nodes"]),
         ([*MAIN, f"{TP}=4", f"{ROLLOUT}.disaggregation.enabled=True", f"{ROLLOUT}.disaggregation.decode_replicas=2"], ["prefill and decode replicas of one engine have 12 GPUs, and verl puts them on one node of 8: make them smaller, or use fewer"]),
     ],
 )  # fmt: skip
