@@ -181,10 +181,10 @@ class PresetContext:
         at: ParsedOption | Path | None = None,
         *,
         stays: bool = True,
-        is_sure: bool = True,
+        unless: str = "",
     ) -> None:
         """Note what the trainer asks of Ray next: CPUs and GPUs of each bundle, or of an actor. See Group."""
-        group = Group(name, [Bundle(*bundle) for bundle in bundles], strategy, stays, is_sure)
+        group = Group(name, [Bundle(*bundle) for bundle in bundles], strategy, stays, unless)
         self.demands.append(Demand(group, at))
 
     def add_problem(self, at: ParsedOption | Path | None, text: str) -> None:

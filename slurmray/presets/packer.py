@@ -54,7 +54,7 @@ class Group(NamedTuple):
     bundles: Sequence[Bundle]
     strategy: Strategy = "PACK"
     stays: bool = True  # to the end of the job; else it is removed before the next one comes
-    is_sure: bool = True  # else only some versions of the trainer have it, and this one is not known
+    unless: str = ""  # for messages: why the trainer may not ask for it, which is not known here
 
 
 class Placed(NamedTuple):

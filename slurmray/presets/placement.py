@@ -25,12 +25,16 @@ def check_placement(context: PresetContext) -> None:
             text = f"slurm.cpus_per_task is not set, often it is 1 then: {_cpus_text(context, groups, least)}"
             context.remarks.append(f"{text}: set it to {least} or more")
     elif waiting := place(groups, nodes := [Bundle(cpus or 0, gpus) for cpus, gpus in resources]).waiting:
-        problem, sure = _too_few_cpus(context, groups, waiting), [group for group in groups if group.is_sure]
+        problem, sure = (
+            _too_few_cpus(context, groups, waiting),
+            [group for group in groups if not group.unless],
+        )
         if sure != groups and not place(sure, nodes).waiting:
-            path = ".".join(map(str, problem.path))
-            context.remarks.append(
-                f"{path}: {problem.text}; older versions need less: preset.version says which"
+            path, reason = (
+                ".".join(map(str, problem.path)),
+                next(filter(None, (group.unless for group in groups))),
             )
+            context.remarks.append(f"{path}: {problem.text}; {reason}")
         else:
             context.problems.append(problem)
 

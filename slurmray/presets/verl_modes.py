@@ -114,12 +114,13 @@ def _ask_engines(context: PresetContext, name: str, nodes: int, gpus: int) -> No
 def _ask_queue(context: PresetContext) -> None:
     """Note TransferQueue's controller and its storage units, which go round all nodes in Ray."""
     storage = context.command.override(_STORAGE)
-    is_sure = bool(context.preset.since(0, 9) or context.command.override("trainer.v1.trainer_mode"))
-    context.ask("TransferQueue", [(1, 0)], is_sure=is_sure)
+    is_sure = context.preset.since(0, 9) or context.command.override("trainer.v1.trainer_mode")
+    unless = "" if is_sure else "older versions need less: preset.version says which"
+    context.ask("TransferQueue", [(1, 0)], unless=unless)
     units = 0 if storage and storage.value != "SimpleStorage" else context.override_count(_UNITS, 8) or 0
     nodes = context.spec.ray_nodes
     while units > 0:
-        context.ask("TransferQueue", [(1, 0)] * min(units, nodes), "STRICT_SPREAD", is_sure=is_sure)
+        context.ask("TransferQueue", [(1, 0)] * min(units, nodes), "STRICT_SPREAD", unless=unless)
         units -= nodes
 
 

@@ -73,3 +73,11 @@ def test_refused(overrides: list[str], nodes: int, text: str) -> None:
     lines = problems(job(*overrides, nodes=nodes))
     assert len(lines) == 1, lines
     assert lines[0].startswith(text)
+
+
+@pytest.mark.parametrize(("nodes", "name"), [(3, "num_nodes"), (1, "gpus_per_node")])
+def test_generation_apart_without_its_resources(nodes: int, name: str) -> None:
+    (remark,) = advise(job(APART, nodes=nodes)).remarks
+    assert remark.startswith(
+        f"{OF_GENERATION}.{name} is not set in run, and NeMo-RL fails without it, if the file"
+    )

@@ -33,10 +33,11 @@ def problems(preset: str, run: list[str], slurm: dict[str, Any], **fields: Any) 
         ("slime", [*SLIME, "--use-distributed-post"], 10),
         ("skyrl", SKYRL, 9),  # a quarter of a CPU on each node, at each checkpoint
         ("nemo-rl", ["python3", "run_grpo.py"], 17),  # one on each node builds virtual environments
-        ("nemo-rl", ["python3", "run_grpo.py", "policy.megatron_cfg.enabled=true"], 9),
+        ("nemo-rl", ["python3", "run_grpo.py", "policy.generation.backend=megatron"], 9),
         ("nemo-rl", ["python3", "run_grpo.py", f"{NEMO}.enabled=false", f"{NEMO}.resources.num_nodes=1"], 9),
         ("nemo-rl", ["python3", "run_sft.py"], 9),
         ("nemo-rl", ["python3", "run_ppo.py"], 25),
+        ("nemo-rl", ["python3", "run_ppo.py", f"{NEMO}.enabled=false", f"{NEMO}.resources.num_nodes=1"], 17),
         ("nemo-rl", ["python3", "run_distillation.py"], 25),
         ("roll", ["python3", "start_rlvr_pipeline.py", "--config_name", "x"], 3),
     ],
@@ -46,6 +47,15 @@ def test_the_fewest_cpus(preset: str, run: list[str], least: int) -> None:
     assert problems(preset, run, slurm | {"cpus_per_task": least}) == []
     (problem,) = problems(preset, run, slurm | {"cpus_per_task": least - 1})
     assert f": set it to {least} or more" in problem, problem
+
+
+def test_nemo_rl_s_own_file_may_need_less() -> None:
+    slurm = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 16}
+    run = ["python3", "run_grpo.py", "--config", "x.yaml"]
+    advice = advise(JobSpec.model_validate({"preset": "nemo-rl", "slurm": slurm, "run": run}))
+    assert advice.problems == []
+    assert advice.remarks[0].endswith("says which")
+    assert "set it to 17 or more" in advice.remarks[0]
 
 
 def test_slime_on_one_node() -> None:
