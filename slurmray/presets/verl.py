@@ -7,6 +7,7 @@ Sources: verl 0.9.1, verl/trainer/ppo/v1/trainer_base.py (resource pools), verl/
 from __future__ import annotations
 
 import math
+import re
 from typing import NamedTuple
 
 from slurmray.agent.job_log import counted
@@ -193,5 +194,10 @@ def _check_keys(context: PresetContext) -> None:
                 text = f"{name}: verl {context.preset.version} has no such key: {fix}"
                 context.add_problem(ParsedOption(index, None), text)
                 break
+        if re.search(r"(?:^|\.)ray_init\.num_[cg]pus$", name) and not argument.endswith(("=null", "=None")):
+            fix = "leave it out, Ray has what the job requests"
+            context.add_problem(
+                ParsedOption(index, None), f"{name}: refused by a Ray that runs already: {fix}"
+            )
         if argument.startswith(f"+{name}=") and name in _ADDED and context.preset.since(*_ADDED[name]):
             context.add_problem(ParsedOption(index, None), f"+{name}: {_PLUS_REFUSED}")

@@ -294,6 +294,9 @@ def test_an_idle_pool_is_worth_a_note() -> None:
         ("+trainer.val_before_train=false", "0.4.0", "+trainer.val_before_train: the trainer's configuration already has this key, and Hydra adds only new ones: leave the + out"),
         ("++trainer.val_only=false", "0.9.1", None),
         ("critic.fsdp.param_offload=False", "0.9.1", None),
+        ("ray_kwargs.ray_init.num_cpus=32", None, "ray_kwargs.ray_init.num_cpus: refused by a Ray that runs already: leave it out, Ray has what the job requests"),
+        ("+ray_init.num_gpus=8", "0.4.0", "ray_init.num_gpus: refused by a Ray that runs already: leave it out, Ray has what the job requests"),
+        ("ray_kwargs.ray_init.num_cpus=null", None, None),
         ("+trainer.val_only=false", "0." + "9" * 5000, "+trainer.val_only: the trainer's configuration already has this key, and Hydra adds only new ones: leave the + out"),
     ],
 )  # fmt: skip
