@@ -16,27 +16,20 @@ def check_placement(context: PresetContext) -> None:
     """Add a problem if Ray could never place a demand, with the number to write."""
     resources = context.spec.ray_resources
     groups = [demand.group for demand in context.demands]
+    is_known = all(cpus is not None for cpus, _ in resources)
+    nodes = [Bundle(cpus or 0, gpus) for cpus, gpus in resources]
+    short = place(groups, nodes).waiting if is_known else None
+    if is_known and not short:
+        return
     waiting, free = place(groups, [Bundle(math.inf, gpus) for _, gpus in resources])
     if waiting:
         at = next(demand.at for demand in context.demands if demand.group is waiting)
         context.add_problem(at, _gpus_text(context, waiting, free))
-    elif any(cpus is None for cpus, _ in resources):
-        if (least := _least_cpus(context, groups)) and least > 1:
-            text = f"slurm.cpus_per_task is not set, often it is 1 then: {_cpus_text(context, groups, least)}"
-            context.remarks.append(f"{text}: set it to {least} or more")
-    elif waiting := place(groups, nodes := [Bundle(cpus or 0, gpus) for cpus, gpus in resources]).waiting:
-        problem, sure = (
-            _too_few_cpus(context, groups, waiting),
-            [group for group in groups if not group.unless],
-        )
-        if sure != groups and not place(sure, nodes).waiting:
-            path, reason = (
-                ".".join(map(str, problem.path)),
-                next(filter(None, (group.unless for group in groups))),
-            )
-            context.remarks.append(f"{path}: {problem.text}; {reason}")
-        else:
-            context.problems.append(problem)
+    elif short:
+        _add_too_few_cpus(context, groups, short, nodes)
+    elif (least := _least_cpus(context, groups)) and least > 1:
+        text = f"slurm.cpus_per_task is not set, often it is 1 then: {_cpus_text(context, groups, least)}"
+        context.remarks.append(f"{text}: set it to {least} or more")
 
 
 def _gpus_text(context: PresetContext, group: Group, free: Counter[Node]) -> str:
@@ -52,6 +45,19 @@ def _gpus_text(context: PresetContext, group: Group, free: Counter[Node]) -> str
         wanted = f"{len(group.bundles)} x {max(bundle.gpus for bundle in group.bundles):g} GPUs"
     text = f"{group.name} asks Ray for {wanted}, {context.allocation}, of which {rest} are free for it"
     return f"{text}: make a pool smaller, or request more nodes"
+
+
+def _add_too_few_cpus(
+    context: PresetContext, groups: Sequence[Group], waiting: Group, nodes: Sequence[Bundle]
+) -> None:
+    """Add the problem of a group that finds too few CPUs; a remark if the trainer may not ask for all."""
+    problem, sure = _too_few_cpus(context, groups, waiting), [group for group in groups if not group.unless]
+    if len(sure) < len(groups) and not place(sure, nodes).waiting:
+        path = ".".join(map(str, problem.path))
+        reason = next(group.unless for group in groups if group.unless)
+        context.remarks.append(f"{path}: {problem.text}; {reason}")
+    else:
+        context.problems.append(problem)
 
 
 def _too_few_cpus(context: PresetContext, groups: Sequence[Group], waiting: Group) -> Finding:

@@ -425,7 +425,8 @@ class JobSpec(Model):
     def ray_resources(self) -> list[tuple[int | None, int]]:
         """CPUs and GPUs that each node in Ray offers, the head node first. CPUs: None is not known here."""
         cpus = [each.cpus_per_task for each in self.slurm.components for _ in range(each.nodes)]
-        gpus = [self.ray_gpus if number else 0 for number in self._gpus_of_nodes]
+        offered = self.ray_gpus
+        gpus = [offered if number else 0 for number in self._gpus_of_nodes]
         if self.ray.head.cpus is not None:
             cpus[0] = self.ray.head.cpus
         gpus[0] = self.head_gpus
