@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from .wire.settings import Settings
 
 CORE = "core"  # files that are in every script
+TYPES = "types"  # files that are in none: only type checkers read them
 PARTS = {
     name: ["%s.py" % file for file in files.split()]
     for name, files in {
-        "types": "wire/messages wire/settings controller/actions",  # only type checkers read them
+        TYPES: "wire/messages wire/settings controller/actions",
         "gpus": "container/cuda node/checks/gpu_health node/checks/gpus node/gpu_processes "
         "node/gpu_samples node/runtimes/cdi",
         "watch": "controller/stall container/stacks node/evidence",
