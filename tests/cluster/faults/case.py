@@ -96,10 +96,11 @@ class Fault:
     def set_time_left(self, seconds: int) -> None:
         """Cause the fault by moving the job's time limit; Slurm looks at it twice a minute.
 
-        0: in one look, so that no warning signal comes half a minute earlier.
+        0: in one look, so that no warning signal comes half a minute earlier. Slurm refuses a second that is
+        over when it hears of it.
         """
-        end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + seconds))
-        self.inject(["scontrol", "update", f"JobId={self.job}", f"EndTime={end}"])
+        update = f"scontrol update JobId={self.job} EndTime=now+{seconds}"
+        self.inject(["bash", "-c", f"{update} || {update}"])
 
     def kill(self, host: str, *process: str) -> None:
         """Cause the fault with SIGKILL to processes of a host. process: arguments of pgrep."""

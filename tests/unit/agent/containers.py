@@ -565,9 +565,10 @@ def left_over(folder: Path) -> list[str]:
     command_lines = []
     for pid in (path.name for path in Path("/proc").glob("[0-9]*")):
         try:
-            data = Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
+            command_line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            data = Path(f"/proc/{pid}/environ").read_bytes() + command_line.encode()
         except OSError:
             continue
         if str(folder).encode() in data and int(pid) != os.getpid():
-            command_lines.append(Path(f"/proc/{pid}/cmdline").read_text())
+            command_lines.append(command_line)
     return command_lines
