@@ -81,6 +81,7 @@ class CpuPlatform(PlatformBase):
 for name in ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved"):
     setattr(torch.cpu, name, lambda *_: 0)
 torch.cpu.empty_cache = lambda: None
+torch.cpu.set_rng_state = torch.set_rng_state  # loading a checkpoint sets it for the CPU, and for the device
 
 _init_process_group = torch.distributed.init_process_group
 

@@ -1,6 +1,6 @@
 """A real trainer, verl's sft_trainer_ray, on a real Slurm without GPUs: examples/verl-cpu.
 
-Prints for each job its seconds, its steps with their loss, and the step of the checkpoint that it went on from.
+Prints for each job its seconds, its steps with their loss, and the step that it went on from.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 from slurmray.rehearsal.images import suites
 
-from .faults.case import CONTAINER_PROCESS
+from .faults.case import GUARD
 from .jobs import Job, Jobs
 
 pytestmark = pytest.mark.trainers
@@ -89,9 +89,7 @@ def figures() -> Iterator[None]:
     with Memory() as memory:
         yield
     minutes = (time.monotonic() - start) / 60
-    print(
-        f"\nverl and its packages: {size / 1e9:.1f} GB; {minutes:.1f} minutes; peak {memory.peak / 1e9:.1f} GB"
-    )
+    print(f"\npackages: {size / 1e9:.1f} GB; {minutes:.1f} minutes; peak memory: {memory.peak / 1e9:.1f} GB")
 
 
 class Verl:
@@ -103,8 +101,11 @@ class Verl:
         self.folder = folder
         self.runtime = cluster.layout.runtime
 
-    def submit(self, steps: int, slurm: Mapping[str, Any] | None = None, **spec: Any) -> int:
-        """Submit the example. steps: the last one. slurm, spec: more fields of the job spec."""
+    def submit(self, steps: int, *arguments: str, time_limit: int = 15, **spec: Any) -> int:
+        """Submit the example.
+
+        steps: the last one. arguments: more ones of the trainer. time_limit: minutes. spec: more fields.
+        """
         example = yaml.safe_load((EXAMPLE / "job.yaml").read_text())
         setup = example.pop("container")["setup"].replace("$PWD/build/verl-cpu", str(PACKAGES))
         if self.runtime == "none":
@@ -118,10 +119,10 @@ class Verl:
             "trainer.total_epochs=100000",
             "trainer.max_ckpt_to_keep=2",
             f"trainer.default_local_dir={CHECKPOINTS}",
+            *arguments,
         ]
-        return self.jobs.submit(
-            yaml.safe_dump(example | {"slurm": example["slurm"] | dict(slurm or {})} | spec)
-        )
+        example["slurm"]["time"] = time_limit
+        return self.jobs.submit(yaml.safe_dump(example | spec))
 
     def kill(self, *process: str) -> None:
         """End processes of node2 with SIGKILL. process: arguments of pgrep."""
@@ -129,24 +130,29 @@ class Verl:
         assert pids, f"no process {process}"
         self.jobs.cluster.run(["kill", "-KILL", *pids], host="node2")
 
+    def kill_container(self, job: int) -> None:
+        """End the job's container on node2, or all that is in its place."""
+        if self.runtime == "none":
+            self.kill("--newest", "-f", GUARD)
+        else:
+            self.jobs.cluster.run([self.runtime, "kill", f"slurmray-{job}-0-node2"], host="node2")
+
     def wait_end(self, job: int) -> tuple[Job, list[range]]:
-        """Wait for a job's end, and print its figures. Returns the steps of each start."""
+        """Wait for a job's end, and print its figures. Returns the steps of each start of the trainer."""
         ended = self.jobs.wait_end(job, TIMEOUT)
-        losses = [(int(number), loss) for number, loss in _STEP.findall(ended.log)]
-        starts: list[range] = []
-        for number, _ in losses:
-            if starts and number == starts[-1].stop:
-                starts[-1] = range(starts[-1].start, number + 1)
-            else:
-                starts.append(range(number, number + 1))
-        print(
-            f"{self.runtime}: {ended.state} {ended.code}; steps",
-            ", ".join(f"{start[0]}-{start[-1]}" for start in starts) or "none",
-            f"; loss {losses[0][1]} to {losses[-1][1]}" if losses else "",
-            f"; went on from {', '.join(_FOUND.findall(ended.log)) or 'nothing'}",
-            f"; {_SECONDS.findall(ended.log)[-1]} s",
-        )
-        return ended, starts
+        losses = [loss for _, loss in _STEP.findall(ended.log)]
+        starts = [[int(step) for step, _ in _STEP.findall(part)] for part in _FOUND.split(ended.log)[::2]]
+        ranges = [range(steps[0], steps[-1] + 1) for steps in starts if steps]
+        assert [list(each) for each in ranges] == [steps for steps in starts if steps]
+        figures = [
+            f"{self.runtime}: {ended.state} {ended.code}",
+            "steps " + (", ".join(f"{each[0]}-{each[-1]}" for each in ranges) or "none"),
+            *([f"loss {losses[0]} to {losses[-1]}"] if losses else []),
+            *(f"went on from {step}" for step in _FOUND.findall(ended.log)),
+            f"{_SECONDS.findall(ended.log)[-1]} s",
+        ]
+        print("", "; ".join(figures), sep="\n")
+        return ended, ranges
 
     def checkpoint(self) -> int:
         """The step of the newest checkpoint, which has the shards of both ranks."""
@@ -196,7 +202,7 @@ def test_it_trains(verl: Verl) -> None:
 
 
 def test_an_error_of_the_trainer(verl: Verl) -> None:
-    job, starts = verl.wait_end(verl.submit(0))
+    job, starts = verl.wait_end(verl.submit(6, "engine.strategy=nothing"))
     assert (job.state, job.code) == ("FAILED", "1:0"), job.log
     assert not starts
 
@@ -214,7 +220,7 @@ def test_it_goes_on_after_a_requeue(verl: Verl) -> None:
 def test_it_goes_on_with_a_spare_node(verl: Verl) -> None:
     number = verl.submit(MANY, spares=1, on_node_loss="restart", requeue={})
     verl.jobs.wait_for(number, "step:4 - ")
-    verl.kill("-f", CONTAINER_PROCESS)
+    verl.kill_container(number)
     job, starts = verl.wait_end(number)
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
     assert "node3 takes the place of node2" in job.log
@@ -222,7 +228,7 @@ def test_it_goes_on_with_a_spare_node(verl: Verl) -> None:
 
 
 def test_another_job_goes_on_after_the_time_limit(verl: Verl) -> None:
-    number = verl.submit(100_000, {"time": 10}, stop={"lead": 60}, requeue={})
+    number = verl.submit(100_000, time_limit=10, stop={"lead": 60}, requeue={})
     verl.jobs.wait_for(number, "step:4 - ")
     end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 75))
     verl.jobs.cluster.run(["scontrol", "update", f"JobId={number}", f"EndTime={end}"])
