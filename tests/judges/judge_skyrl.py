@@ -17,18 +17,8 @@ from tests.judges import stand_ins
 
 stand_ins.install(
     *("ray", "torch", "loguru", "skyrl_gym", "transformers", "numpy", "tensordict", "jaxtyping"),
-    *(
-        "cloudpathlib",
-        "pydantic",
-        "pybase64",
-        "aiohttp",
-        "fastapi",
-        "uvicorn",
-        "httpx",
-        "orjson",
-        "rich",
-        "cloudpickle",
-    ),
+    *("cloudpathlib", "cloudpickle", "pydantic", "pybase64", "aiohttp", "fastapi", "uvicorn", "httpx"),
+    *("orjson", "rich"),
 )
 
 from skyrl.train.config import SkyRLTrainConfig  # noqa: E402
