@@ -209,7 +209,7 @@ def test_an_error_of_the_trainer(verl: Verl) -> None:
 
 def test_it_goes_on_after_a_requeue(verl: Verl) -> None:
     number = verl.submit(MANY, requeue={"max": 1})
-    verl.jobs.wait_for(number, "step:4 - ")
+    verl.jobs.wait_for(number, "step:4 - ", TIMEOUT)
     verl.kill("--full", "raylet/raylet")
     job, starts = verl.wait_end(number)
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
@@ -219,7 +219,7 @@ def test_it_goes_on_after_a_requeue(verl: Verl) -> None:
 
 def test_it_goes_on_with_a_spare_node(verl: Verl) -> None:
     number = verl.submit(MANY, spares=1, on_node_loss="restart", requeue={})
-    verl.jobs.wait_for(number, "step:4 - ")
+    verl.jobs.wait_for(number, "step:4 - ", TIMEOUT)
     verl.kill_container(number)
     job, starts = verl.wait_end(number)
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
@@ -229,7 +229,7 @@ def test_it_goes_on_with_a_spare_node(verl: Verl) -> None:
 
 def test_another_job_goes_on_after_the_time_limit(verl: Verl) -> None:
     number = verl.submit(100_000, time_limit=10, stop={"lead": 60}, requeue={})
-    verl.jobs.wait_for(number, "step:4 - ")
+    verl.jobs.wait_for(number, "step:4 - ", TIMEOUT)
     end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 75))
     verl.jobs.cluster.run(["scontrol", "update", f"JobId={number}", f"EndTime={end}"])
     job, _ = verl.wait_end(number)
