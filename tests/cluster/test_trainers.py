@@ -23,6 +23,7 @@ from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 from slurmray.rehearsal.images import suites
+from tests.judges import environments
 
 from .faults.case import GUARD
 from .jobs import Job, Jobs
@@ -107,11 +108,8 @@ class Verl:
         steps: the last one. arguments: more ones of the trainer. time_limit: minutes. spec: more fields.
         """
         example = yaml.safe_load((EXAMPLE / "job.yaml").read_text())
-        setup = example.pop("container")["setup"].replace("$PWD/build/verl-cpu", str(PACKAGES))
-        if self.runtime == "none":
-            example |= {"container": {"runtime": "none"}, "setup": setup}
-        else:
-            example["container"] = {"setup": setup, "mounts": [f"{PACKAGES}:{PACKAGES}:ro"]}
+        assert example.pop("container")["setup"].endswith("$PWD/examples/verl-cpu:$PWD/build/verl-cpu")
+        example |= self.environment("$PWD/examples/verl-cpu", PACKAGES)
         changed = ("trainer.total_training_steps", "trainer.default_local_dir")
         example["run"] = [
             *(each for each in example["run"] if not each.startswith(changed)),
@@ -123,6 +121,14 @@ class Verl:
         ]
         example["slurm"]["time"] = time_limit
         return self.jobs.submit(yaml.safe_dump(example | spec))
+
+    def environment(self, *path: Path | str) -> dict[str, Any]:
+        """Fields of a job spec for a PYTHONPATH."""
+        setup = f"export PYTHONPATH={':'.join(map(str, path))}"
+        if self.runtime == "none":
+            return {"container": {"runtime": "none"}, "setup": setup}
+        mounts = [f"{folder}:{folder}:ro" for folder in path if isinstance(folder, Path)]
+        return {"container": {"setup": setup, "mounts": mounts}}
 
     def kill(self, *process: str) -> None:
         """End processes of node2 with SIGKILL. process: arguments of pgrep."""
@@ -168,7 +174,9 @@ class Verl:
 def cluster(request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
     """Three hosts. A job may start again after 15 seconds."""
     if request.param == "podman":
-        layout = dataclasses.replace(request.getfixturevalue("podman_layout"), copy_on_write=[PACKAGES])
+        layout = dataclasses.replace(
+            request.getfixturevalue("podman_layout"), copy_on_write=[PACKAGES, rlinf_packages()]
+        )
     else:
         layout = bare_layout(request.getfixturevalue("share"))
     nodes, options = ("node1", "node2", "node3"), {"AuthInfo": "cred_expire=15"}
@@ -182,7 +190,7 @@ def bare_layout(share: Path) -> Layout:
     machine.require("none", own_slurm=True, builds=True)
     suite = None if Path("/usr/bin/python3").resolve().name == "python3.11" else "bookworm"
     root = suites.hosts_root(machine.cache_folder(), suite, print)
-    return Layout(share, "none", root=root, copy_on_write=[PACKAGES])
+    return Layout(share, "none", root=root, copy_on_write=[PACKAGES, rlinf_packages()])
 
 
 @pytest.fixture
@@ -238,6 +246,27 @@ def test_another_job_goes_on_after_the_time_limit(verl: Verl) -> None:
     job, starts = verl.wait_end(verl.submit(reached + 4))
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
     assert starts == [range(reached + 1, reached + 5)]
+
+
+def test_rlinf(verl: Verl) -> None:
+    """Its Cluster, two groups of workers, and what they send each other from node to node."""
+    shutil.copy(Path(__file__).with_name("rlinf_workers.py"), verl.folder)
+    spec = {
+        "preset": {"name": "rlinf", "version": "0.3.0"},  # which fills in cluster.num_nodes
+        "slurm": {"nodes": 2, "gpus_per_node": 1, "cpus_per_task": 4, "mem": "4G"},
+        "run": ["python3", "rlinf_workers.py"],
+        **verl.environment(PACKAGES, rlinf_packages()),
+    }
+    job = verl.jobs.wait_end(verl.jobs.submit(yaml.safe_dump(spec)), TIMEOUT)
+    assert job.code == "0:0", job.log
+    for name in ("sender", "receiver"):
+        assert f"\n{name} ('node1', 3.0) ('node2', 3.0)\n" in job.log
+    print(f"\n{verl.runtime}: RLinf 0.3.0, {job.last_line}; {_SECONDS.findall(job.log)[-1]} s")
+
+
+def rlinf_packages() -> Path:
+    """RLinf alone; what it imports here, verl's packages have, too."""
+    return environments.packages("rlinf")
 
 
 def goes_on(job: Job, starts: list[range]) -> None:

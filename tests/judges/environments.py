@@ -78,6 +78,12 @@ def ask(name: str, cases: list[Any]) -> list[dict[str, Any]]:
     return verdicts
 
 
+def packages(name: str) -> Path:
+    """The folder with the judge's packages, for PYTHONPATH."""
+    (folder,) = _python(name, JUDGES[name]).parents[1].glob("lib/python*/site-packages")
+    return folder
+
+
 def _python(name: str, judge: Judge) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slurmray-judges"
     packages = " ".join((sys.version.split()[0], judge.wheel, *judge.needs))
