@@ -432,3 +432,24 @@ def test_verl_and_the_preset_agree_on_many() -> None:
             more = [*sizes, f"{pool}.{switch}=True"]
         cases.append((nodes, gpus, [*plain, *more]))
     compare_verl(cases)
+
+
+# -- SkyRL -----------------------------------------------------------------------------------------
+
+
+def test_skyrl_and_its_preset_agree_on_engines() -> None:
+    """Engines share the policy's GPUs: their number times their size is the number of GPUs."""
+    run = ["python3", "-m", "skyrl.train.entrypoints.main_base", "trainer.policy_mini_batch_size=32"]
+    run.append("trainer.train_batch_size=32")
+    sizes = list(itertools.product((1, 2, 4, 16), (1, 2, 4, 16), (1, 2)))
+    results = []
+    for engines, width, data in sizes:
+        keys = ("num_engines", "tensor_parallel_size", "data_parallel_size")
+        given = zip(keys, (engines, width, data), strict=True)
+        options = [f"generator.inference_engine.{key}={value}" for key, value in given]
+        slurm = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 64}
+        spec = {"preset": "skyrl", "slurm": slurm, "run": [*run, *options]}
+        results.append(advise(JobSpec.model_validate(spec)))
+    cases = [[*advice.run[3:]] for advice in results if isinstance(advice.run, list)]
+    for size, advice, verdict in zip(sizes, results, ask("skyrl", cases), strict=True):
+        assert is_refused(advice) == bool(verdict["error"]), (size, advice.problems, verdict)
