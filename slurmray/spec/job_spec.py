@@ -54,7 +54,9 @@ _RESERVED_VARIABLES = {
     "RAY_AUTH_MODE": "use ray.auth",
     "RAY_AUTH_TOKEN_PATH": "use ray.auth",
     **dict.fromkeys(("NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT"), _IN_RUN),
-    **dict.fromkeys(("SLURMRAY_ATTEMPT", "SLURMRAY_RESTART", "SLURMRAY_RUN_DIR"), _IN_RUN),
+    **dict.fromkeys(
+        ("SLURMRAY_ATTEMPT", "SLURMRAY_RESTART", "SLURMRAY_RUN_DIR", "SLURMRAY_END_TIME"), _IN_RUN
+    ),
     FOLDER_VARIABLE: "leave it out; clean-up finds the job's processes by it",
 }
 # The same for variables that Slurm sets in the job; null, as known there, is no mistake.

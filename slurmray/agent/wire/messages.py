@@ -326,6 +326,12 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         type: Literal["stop_at_limit"]
         seconds: float  # until SIGKILL
 
+    class EndTime(TypedDict):
+        """When Slurm ends the job, which `scontrol update` may have changed; every 2 minutes."""
+
+        type: Literal["end_time"]
+        end_time: int  # as in Job
+
     class CollectEvidence(TypedDict):
         """The trainer is stalled: the nodes write what they can find out into the run directory."""
 
@@ -418,6 +424,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         Stop,
         StopAtLimit,
         StopBeforeRestart,
+        EndTime,
         CollectEvidence,
     ]
     ToContainer = Union[ToNodes, ScriptSettings, Node, ServiceEnded]
