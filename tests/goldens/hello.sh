@@ -11,7 +11,7 @@
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
 # slurmray-sha256: ...
 # slurmray-story: ...
-# slurmray-agent core: 36ddf9ebbb6c4376395c723ce920f6dffd2d1c1b73290731047ba1440dd22de8
+# slurmray-agent core: f2727fab0b5c6770819f27427d5317a7f54f4fe8d185467c17e5443dd84c83c2
 # slurmray-agent gpus: 73016a00fdd506204006d7adb08ed6a4fc94e494f8d9a7ec77c93f68313adc94
 # slurmray-agent watch: e4c005dba8ab5280625e9a0f9a205325c8e61550606d7adabcaf9f1061311866
 # slurmray-agent check: b62334a35ec6b0c3a246b4203837155495871e40c4530ad723bc2f2712b77e1e
