@@ -96,7 +96,7 @@ def _read_bundles(request: "Any") -> "List[Bundle]":
 
 
 def read_nodes(state: "Any", names: "Dict[bytes, str]") -> "List[Node]":
-    """The nodes that are alive. names: by id."""
+    """The nodes that are alive, sorted by name. names: by id."""
     nodes = []
     for row in state.node_states:
         if row.status == DEAD:
@@ -108,4 +108,4 @@ def read_nodes(state: "Any", names: "Dict[bytes, str]") -> "List[Node]":
                 groups.setdefault(match.group(2), {})[match.group(1)] = amount
         name = names.get(row.node_id) or row.node_ip_address
         nodes.append(Node(name, dict(row.total_resources), dict(getattr(row, "labels", {})), groups))
-    return nodes
+    return sorted(nodes, key=lambda node: node.name)  # Ray has them in any order
