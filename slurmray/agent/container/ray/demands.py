@@ -24,7 +24,8 @@ PENDING_INTERVAL, INTERVAL = 10.0, 30.0  # seconds between two questions, while 
 TIMEOUT = 5.0  # seconds for an answer
 DEAD = 2  # NodeStatus of autoscaler.proto
 NOT_IN = 2  # LabelSelectorOperator of common.proto
-IN_GROUP = re.compile("(.+)_group_([0-9a-f]+)")  # what a node has for a placement group, of all its bundles
+# What a node has for a placement group: of all its bundles, or of that with this index.
+IN_GROUP = re.compile("(.+)_group_([0-9]+_)?([0-9a-f]+)")
 
 
 def start(node: str, address: str, channel: int) -> None:
@@ -101,11 +102,15 @@ def read_nodes(state: "Any", names: "Dict[bytes, str]") -> "List[Node]":
     for row in state.node_states:
         if row.status == DEAD:
             continue
+        resources: "Dict[str, float]" = {}
         groups: "Dict[str, Dict[str, float]]" = {}
         for name, amount in row.total_resources.items():
             match = IN_GROUP.fullmatch(name)
-            if match:
-                groups.setdefault(match.group(2), {})[match.group(1)] = amount
+            if not match:
+                resources[name] = amount
+            elif not match.group(2):
+                groups.setdefault(match.group(3), {})[match.group(1)] = amount
         name = names.get(row.node_id) or row.node_ip_address
-        nodes.append(Node(name, dict(row.total_resources), dict(getattr(row, "labels", {})), groups))
+        labels = dict(row.labels) if hasattr(row, "labels") else None
+        nodes.append(Node(name, resources, labels, groups))
     return sorted(nodes, key=lambda node: node.name)  # Ray has them in any order

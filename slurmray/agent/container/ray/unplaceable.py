@@ -28,7 +28,8 @@ BYTES = ("memory", "object_store_memory")
 Bundle = collections.namedtuple("Bundle", "resources labels")
 # strategy: of a placement group; "" for a task or an actor. choices: the bundles, and others that do as well.
 Demand = collections.namedtuple("Demand", "strategy choices")
-# resources: Amounts of all of it. groups: {placement group: Amounts that it holds there}.
+# resources: Amounts of all of it. labels: None if this Ray does not show them. groups: {placement group:
+# Amounts that it holds there}.
 Node = collections.namedtuple("Node", "name resources labels groups")
 # There is room for `room` of the `wanted` bundles. nodes: (name, free Amounts) of those with its labels.
 Lack = collections.namedtuple("Lack", "bundle wanted room nodes")
@@ -43,8 +44,8 @@ def find_lack(demand: Demand, nodes: "Sequence[Node]", groups: "Collection[str]"
 
 def _without(node: Node, groups: "Collection[str]") -> "Amounts":
     free = dict(node.resources)
-    for group in groups:
-        for name, amount in node.groups.get(group, {}).items():
+    for group in [group for group in node.groups if group in groups]:
+        for name, amount in node.groups[group].items():
             free[name] = free.get(name, 0) - amount
     return free
 
@@ -59,18 +60,18 @@ def _find_lack(
         bundles = [Bundle(tuple(sorted(total.items())), sum((bundle.labels for bundle in bundles), ()))]
     if strategy == STRICT_SPREAD and len(bundles) > len(nodes):
         return Lack(bundles[0], len(bundles), len(nodes), [(node.name, free) for node, free in nodes])
-    for bundle, count in collections.Counter(bundles).items():
+    for bundle, wanted in collections.Counter(bundles).items():
         fitting = [(node.name, free) for node, free in nodes if _has_labels(node, bundle)]
         rooms = [_room(free, bundle) for _, free in fitting]
         room = sum(map(bool, rooms)) if strategy == STRICT_SPREAD else sum(rooms)
-        wanted = count if strategy else 1  # tasks come one after the other
         if room < wanted:
             return Lack(bundle, wanted, room, fitting)
     return None
 
 
 def _has_labels(node: Node, bundle: Bundle) -> bool:
-    return all((node.labels.get(key) in values) == is_in for key, is_in, values in bundle.labels)
+    labels = node.labels
+    return labels is None or all((labels.get(key) in values) == is_in for key, is_in, values in bundle.labels)
 
 
 def _room(free: "Amounts", bundle: Bundle) -> int:
@@ -161,8 +162,6 @@ class DemandWatch:
         for demand, count in demands.items():
             began, stay = before.get(demand, (now, groups))
             lack = find_lack(demand, nodes, stay & groups)
-            if not lack:  # but there may be other groups
-                began, stay, lack = now, groups, find_lack(demand, nodes, groups)
             if not lack:
                 continue
             self._since[demand] = began, stay & groups

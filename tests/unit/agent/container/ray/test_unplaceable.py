@@ -87,6 +87,10 @@ def test_what_no_node_could_hold(wanted: Demand, text: str, fix: str) -> None:
     assert ", 7 times; " in describe(wanted, 7, lack)[0]
 
 
+def test_labels_that_ray_does_not_show() -> None:
+    assert find_lack(task(IN_B, CPU=1), [NODES[0]._replace(labels=None)], []) is None
+
+
 def test_groups_that_may_end_hold_nothing() -> None:
     assert find_lack(task(CPU=6), NODES, ["g"])
     assert find_lack(task(CPU=6), NODES, ["other"]) is None
@@ -133,6 +137,7 @@ BIG = task(CPU=4)
         # A placement group that stays for a minute, and those that come and go.
         ([(0, node(4, "a"), BIG), (60, node(4, "a"), BIG)], [(60, False)]),
         ([(0, node(4, "a"), BIG), (30, node(4, "b"), BIG), (60, node(4, "b"), BIG)], []),
+        ([(0, node(4, "a"), BIG), (30, node(4, "a", "b"), BIG), (60, node(4, "b"), BIG)], []),
         ([(0, node(4, "a", "b"), BIG), (30, node(4, "b"), BIG), (60, node(4, "b"), BIG)], [(60, False)]),
     ],
 )
