@@ -136,8 +136,8 @@ def _diagnosed(title: str, status: Status, log: str, job: Job | None = None) -> 
 
 
 def _unplaceable(event: Event) -> Cause:
-    """What a demand of Ray that no node can hold says: the trainer may wait for it for ever."""
-    meaning = "No node of the job could hold this even if it were empty, so what needs it waits for ever."
+    """What a demand of Ray that no node can hold says: the trainer may wait for it."""
+    meaning = "No node could hold this even if no task ran there, so what needs it waits."
     fix = event["fix"] + "."
     return Cause("earlier", "Ray", event["text"], meaning, fix, is_certain=False, name="unplaceable")
 

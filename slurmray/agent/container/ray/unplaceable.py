@@ -31,7 +31,7 @@ Demand = collections.namedtuple("Demand", "strategy choices")
 # resources: Amounts of all of it. labels: None if this Ray does not show them. groups: {placement group:
 # Amounts that it holds there}.
 Node = collections.namedtuple("Node", "name resources labels groups")
-# There is room for `room` of the `wanted` bundles. nodes: (name, free Amounts) of those with its labels.
+# There is room for `room` of the `wanted` bundles. nodes: (Node, free Amounts) of those with its labels.
 Lack = collections.namedtuple("Lack", "bundle wanted room nodes")
 
 
@@ -59,9 +59,9 @@ def _find_lack(
             total[name] = total.get(name, 0) + amount
         bundles = [Bundle(tuple(sorted(total.items())), sum((bundle.labels for bundle in bundles), ()))]
     if strategy == STRICT_SPREAD and len(bundles) > len(nodes):
-        return Lack(bundles[0], len(bundles), len(nodes), [(node.name, free) for node, free in nodes])
+        return Lack(bundles[0], len(bundles), len(nodes), nodes)
     for bundle, wanted in collections.Counter(bundles).items():
-        fitting = [(node.name, free) for node, free in nodes if _has_labels(node, bundle)]
+        fitting = [row for row in nodes if _has_labels(row[0], bundle)]
         rooms = [_room(free, bundle) for _, free in fitting]
         room = sum(map(bool, rooms)) if strategy == STRICT_SPREAD else sum(rooms)
         if room < wanted:
@@ -94,19 +94,21 @@ def describe(demand: Demand, count: int, lack: Lack) -> "Tuple[str, str]":
         return what + "no node has the label " + labels, fix
     needed = dict(lack.bundle.resources)
     node, free = max(lack.nodes, key=lambda row: min(_share(row[1], needed)))
-    largest = "the largest node, %s, has {%s}" % (
-        node,
-        ", ".join(_amount(name, max(0, free.get(name, 0))) for name in sorted(needed)),
-    )
+    has = ", ".join(_amount(name, max(0, free.get(name, 0))) for name in sorted(needed))
+    is_held = any(free.get(name, 0) < node.resources.get(name, 0) for name in needed)
+    largest = "the largest node, %s, has {%s}" % (node.name, has) + " beside placement groups" * is_held
     missing = {name: needed[name] - free.get(name, 0) for name in sorted(needed)}
     raises = [_raise(name, amount) for name, amount in missing.items() if amount > ROUNDING]
     if not raises:
         room = "the nodes have room for %d of %d x %s, " % (lack.room, lack.wanted, _shown(lack.bundle))
         fields = [FIELDS[name] for name in missing if name in FIELDS and demand.strategy != STRICT_SPREAD]
         return what + room + largest, "Raise " + " or ".join(["slurm.nodes", *fields])
-    is_packed = demand.strategy == STRICT_PACK and len(demand.choices[0]) > 1
     fix = " and ".join(raises)
-    return what + largest, fix[0].upper() + fix[1:] + ", or let the trainer use PACK" * is_packed
+    if all(node.resources.get(name, 0) >= amount for name, amount in needed.items()):
+        fix += ", or raise slurm.nodes"
+    if demand.strategy == STRICT_PACK and len(demand.choices[0]) > 1:
+        fix += ", or let the trainer use PACK"
+    return what + largest, fix[0].upper() + fix[1:]
 
 
 def _share(free: "Amounts", needed: "Amounts") -> "Iterator[float]":

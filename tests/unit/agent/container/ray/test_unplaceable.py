@@ -51,9 +51,10 @@ WAITS = [
     (task(CPU=5), "a task or actor with {CPU: 5}; the largest node, node1, has {CPU: 4}",
      "Raise slurm.cpus_per_task by 1"),
     (task(CPU=2, GPU=4), "a task or actor with {CPU: 2, GPU: 4}; the largest node, node2, has "
-     "{CPU: 3, GPU: 2}", "Raise slurm.gpus_per_node by 2"),
+     "{CPU: 3, GPU: 2} beside placement groups", "Raise slurm.gpus_per_node by 2"),
     (task(CPU=5, GPU=2.5), "a task or actor with {CPU: 5, GPU: 2.5}; the largest node, node2, has "
-     "{CPU: 3, GPU: 2}", "Raise slurm.cpus_per_task by 2 and raise slurm.gpus_per_node by 1"),
+     "{CPU: 3, GPU: 2} beside placement groups",
+     "Raise slurm.cpus_per_task by 2 and raise slurm.gpus_per_node by 1"),
     (task(memory=2.5 * GIB), "a task or actor with {memory: 2.5 GiB}; the largest node, node1, has "
      "{memory: 1 GiB}", "Raise slurm.mem by 1536 MiB"),
     (task(tpu=1), "a task or actor with {tpu: 1}; the largest node, node1, has {tpu: 0}",
@@ -61,7 +62,7 @@ WAITS = [
     (task(IN_B, CPU=1), "a task or actor with {CPU: 1, zone=b|c}; no node has the label zone=b|c",
      "Correct the label selector, or set the label with --labels in ray.args"),
     (task(NOT_A, CPU=4), "a task or actor with {CPU: 4, zone!=a}; the largest node, node2, has "
-     "{CPU: 3}", "Raise slurm.cpus_per_task by 1"),
+     "{CPU: 3} beside placement groups", "Raise slurm.cpus_per_task by 1, or raise slurm.nodes"),
     (demand("STRICT_PACK", CPUS, CPUS), "a placement group of 2 x {CPU: 3} (STRICT_PACK); the "
      "largest node, node1, has {CPU: 4}", "Raise slurm.cpus_per_task by 2, or let the trainer use PACK"),
     (demand("PACK", CPU, bundle(CPU=5)), "a placement group of 1 x {CPU: 1} + 1 x {CPU: 5} (PACK); "
