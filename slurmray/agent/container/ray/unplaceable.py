@@ -119,6 +119,8 @@ def _share(free: "Amounts", needed: "Amounts") -> "Iterator[float]":
 
 
 def _raise(name: str, amount: float) -> str:
+    if name.startswith("node:"):  # each node has that of its own address
+        return "name a node of this Ray cluster instead of %s" % name[5:]
     if name not in FIELDS:
         return "set %s with --resources in ray.args" % name
     unit, size = (" MiB", 2**20) if name in BYTES else ("", 1)
