@@ -59,8 +59,8 @@ WAITS = [
      "{memory: 1 GiB}", "Raise slurm.mem by 1536 MiB"),
     (task(tpu=1), "a task or actor with {tpu: 1}; the largest node, node1, has {tpu: 0}",
      "Set tpu with --resources in ray.args"),
-    (task(**{"node:10.0.0.9": 0.01}), "a task or actor with {node:10.0.0.9: 0.01}; the largest node, node1, has "
-     "{node:10.0.0.9: 0}", "Name a node of this Ray cluster instead of 10.0.0.9"),
+    (task(**{"node:10.0.0.9": 0.01}), "a task or actor with {node:10.0.0.9: 0.01}; the largest node, node1, "
+     "has {node:10.0.0.9: 0}", "Name a node of this Ray cluster instead of 10.0.0.9"),
     (task(IN_B, CPU=1), "a task or actor with {CPU: 1, zone=b|c}; no node has the label zone=b|c",
      "Correct the label selector, or set the label with --labels in ray.args"),
     (task(NOT_A, CPU=4), "a task or actor with {CPU: 4, zone!=a}; the largest node, node2, has "
