@@ -25,6 +25,7 @@ PARTS = {
         "metrics": "controller/metrics node/ray_targets",
         "restart": "controller/requeue controller/restarts controller/roster container/joining",
         "ray_job": "container/ray_job",
+        "demands": "container/ray/demands container/ray/unplaceable",
         "check": "container/check_cluster",
         "variables": "node/node_variables",
         "commands": "node/commands",
@@ -65,6 +66,7 @@ def conditions(settings: "Settings") -> "Dict[str, Any]":
         # In the allocation, on other nodes of it, or in another attempt.
         "restart": has_others or on_loss or on_exit,
         "ray_job": trainer["launch"] == "ray-job",
+        "demands": trainer["command"],
         "check": not trainer["command"],
         "variables": settings["env_file"] or settings["node_env"],
         "commands": settings["setup"] or settings["node_env"],

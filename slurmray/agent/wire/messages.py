@@ -162,6 +162,14 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         address: str
         port: int
 
+    class Unplaceable(TypedDict):
+        """No node could hold a demand of Ray for a minute, even an empty one."""
+
+        type: Literal["unplaceable"]
+        text: str  # what is asked for, and what there is
+        fix: str
+        ended: bool  # this is over
+
     class NotReady(TypedDict):
         """A node is not ready when the time is up."""
 
@@ -394,6 +402,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         TrainerWaits,
         Attach,
         Dashboard,
+        Unplaceable,
         NotReady,
         Exit,
         Healthy,

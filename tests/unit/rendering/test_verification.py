@@ -135,7 +135,7 @@ def test_commands_that_only_a_start_on_fewer_nodes_has() -> None:
 
 
 def test_what_only_the_author_vouches_for_is_named(tmp_path: Path) -> None:
-    carried = ", with core, commands, engine, podman"
+    carried = ", with core, demands, commands, engine, podman"
     assert (
         get_verdict(script()).text
         == f"{RENDERED}{carried}; its settings have commands of this job: setup, run"
@@ -147,7 +147,7 @@ def test_what_only_the_author_vouches_for_is_named(tmp_path: Path) -> None:
         services=[{"name": "judge", "run": "serve"}],
     )
     assert get_verdict(text).text == (
-        f"{RENDERED}, with core, stages, variables, commands, engine, podman; "
+        f"{RENDERED}, with core, stages, demands, variables, commands, engine, podman; "
         "its settings have commands of this job: setup, node_env, services, run, "
         "container.command, container.args; directives to look at: --get-user-env (line 3), "
         "--spank-option (line 5)"
