@@ -350,7 +350,7 @@ def test_numbers_of_nodes_to_which_the_placement_does_not_fit() -> None:
 def test_services_that_leave_no_node_for_ray() -> None:
     plan = fewer_nodes("", ["x"], services=[{"name": "a", "run": "x", "where": 2}])
     assert list(plan.fewer_nodes) == [3]
-    _, remark = plan.advice.remarks  # the other one: that slurm.cpus_per_task is not set
+    (remark,) = plan.advice.remarks
     assert "on 2 nodes: services: a: where: 2 of 2 nodes leaves none for Ray" in remark
 
 
