@@ -316,20 +316,11 @@ def test_openrlhf_and_the_preset_agree_on_many(generation: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "gpus"),
     [
-        # OpenRLHF divides a model or an engine that is larger than a node between two nodes.
+        # OpenRLHF divides a model that is larger than a node between two nodes.
         ({"--actor_num_gpus_per_node": "16", "--init_kl_coef": "0"}, 16),
         ({"--actor_num_nodes": "16", "--actor_num_gpus_per_node": "1", "--init_kl_coef": "0"}, 16),
-        (
-            {
-                "--actor_num_gpus_per_node": "1",
-                "--init_kl_coef": "0",
-                "--vllm_num_engines": "1",
-                "--vllm_tensor_parallel_size": "3",
-            },
-            4,
-        ),
     ],
-    ids=["more than a node", "more nodes", "engine"],
+    ids=["more than a node", "more nodes"],
 )
 def test_placements_that_only_the_preset_refuses(flags: dict[str, str], gpus: int) -> None:
     common = {"--pretrain": "m", "--remote_rm_url": "http://x", "--n_samples_per_prompt": "2"}
