@@ -17,6 +17,7 @@ import yaml
 
 from slurmray.plan import Advice
 from slurmray.presets import advise
+from slurmray.presets.packer import Bundle, Group, place
 from slurmray.spec.job_spec import JobSpec
 from tests.judges import documents, stale
 from tests.judges.environments import ask
@@ -359,8 +360,12 @@ def compare_verl(cases: list[tuple[int, int, list[str]]]) -> list[dict[str, Any]
     for (nodes, gpus, overrides), advice, verdict in zip(cases, ours, verdicts, strict=True):
         assert verdict["refused"] == {}, overrides
         asked = sum(sum(pool) for pool in verdict["pools"].values())
-        too_wide = any(max(pool) > gpus for pool in verdict["pools"].values())
-        theirs = not verdict["pools"] or asked > nodes * gpus or too_wide
+        groups = [
+            Group(name, [Bundle(3, 1)] * size, "STRICT_PACK")
+            for name, pool in verdict["pools"].items()
+            for size in pool
+        ]
+        theirs = not groups or bool(place(groups, [Bundle(99, gpus)] * nodes).waiting)
         exact = len(verdict["pools"]) > 1 or verdict["pools"].get("global_pool") == [gpus] * nodes
         assert is_refused(advice) == (theirs or not exact), (
             f"{overrides}: ours {advice}, theirs {verdict['pools']}"
