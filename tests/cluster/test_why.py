@@ -207,5 +207,5 @@ def test_while_slurm_waits_for_a_lost_node(jobs: Jobs, cluster: SlurmCluster) ->
             assert "exclude=node1" not in each
     finally:
         boot_again(cluster, "node2")
-    # Removes what is left on node2, where it may be the only one of this module.
+    # Removes what the lost job left on node2: all jobs of the other tests may run on node1.
     jobs.wait_end(submit(write_spec(jobs, "next", slurm={**SLURM, "nodes": 2}), "--", "true"))

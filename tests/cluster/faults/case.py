@@ -96,8 +96,8 @@ class Fault:
     def set_time_left(self, seconds: int) -> None:
         """Cause the fault by moving the job's time limit; Slurm looks at it twice a minute.
 
-        0: in one look, so that no warning signal comes half a minute earlier. Slurm refuses a second that is
-        over when it hears of it.
+        0: the next look ends the job, so that no warning signal comes half a minute earlier. Slurm refuses a
+        time in the past, which `now` may be when the request arrives; the second try is for that.
         """
         update = f"scontrol update JobId={self.job} EndTime=now+{seconds}"
         self.inject(["bash", "-c", f"{update} || {update}"])

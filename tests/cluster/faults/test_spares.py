@@ -353,8 +353,7 @@ def test_an_end_in_a_restart(fault: Fault, moment: str, way: str) -> None:
         file = fault.jobs.folder / f"slurmray-runs/{fault.job}-0/cancel-now"
         now = f" && echo now >{file}" if way == "cancel-now" else ""
         fault.inject(["bash", "-c", f"scancel {fault.job}{now}"], user="alice")
-    # A step that has only begun may be gone before it passes the signal on: only the last line names it then.
-    job = fault.wait_end("] stop", clean_within=100 if way == "time limit" else 40)
+    job = fault.wait_end("] stop: ", clean_within=100 if way == "time limit" else 40)
     assert job.state == ("TIMEOUT" if way == "time limit" else "CANCELLED"), job.log
     assert job.last_line.startswith("stopped by Slurm"), job.log
 
