@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all pyxis fresh left-out lint images goldens schema figures docs dist pyz install install-demo clean
+.PHONY: help demo demo-verl build/verl-cpu test test-all pyxis trainers fresh left-out lint images goldens schema figures docs dist pyz install install-demo clean
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Where this is set, each process of pytest compiles all tests again.
@@ -14,14 +14,23 @@ help: ## list the targets
 demo: install-demo ## run a job on two hosts of a real Slurm, with Podman and Ray, on this machine
 	$(BIN)/slurmray rehearse examples/hello.yaml --build-image --runtime podman
 
+demo-verl: build/verl-cpu ## train with verl on two hosts of a real Slurm, without GPUs (1.7 GB of packages)
+	$(BIN)/slurmray rehearse examples/verl-cpu/job.yaml --build-image --runtime podman
+
+build/verl-cpu: install-demo
+	@examples/verl-cpu/fetch.sh $@ $(BIN)/python
+
 test: lint images ## run lint, and all tests except those marked `full`
-	$(TESTS) --numprocesses 4 -m "not full and not pyxis"
+	$(TESTS) --numprocesses 4 -m "not full and not pyxis and not trainers"
 
 test-all: lint images ## run lint and all tests except those marked `pyxis`, and update docs/inside/faults.md
-	$(TESTS) --numprocesses 4 -m "not pyxis"; code=$$?; $(BIN)/python docs/scripts/faults.py; exit $$code
+	$(TESTS) --numprocesses 4 -m "not pyxis and not trainers"; code=$$?; $(BIN)/python docs/scripts/faults.py; exit $$code
 
 pyxis: install ## run the tests with pyxis and enroot, which are cloned from GitHub and built
 	$(TESTS) --numprocesses 2 -m pyxis; code=$$?; $(BIN)/python docs/scripts/faults.py; exit $$code
+
+trainers: install build/verl-cpu ## run the tests with a real trainer (verl) on Podman and without containers
+	$(PYTEST) --numprocesses 0 --capture no -m trainers tests/cluster/test_trainers.py
 
 images: install ## build the images of most cluster tests, once
 	@$(BIN)/python -m tests.cluster.prepare
@@ -29,9 +38,9 @@ images: install ## build the images of most cluster tests, once
 fresh: install-demo ## run `make demo` and `make test` on a new Debian 12 and a new Debian 13 (as root; half an hour)
 	@.ci/fresh
 
-left-out: install ## list the tests that `make test` leaves out: of `make test-all`, and of `make pyxis` only
+left-out: install ## list the tests that `make test` leaves out: of `make test-all`, of `make pyxis` and of `make trainers` only
 	@$(PYTEST) --collect-only --quiet -m full || test $$? -eq 5
-	@$(PYTEST) --collect-only --quiet -m pyxis || test $$? -eq 5
+	@$(PYTEST) --collect-only --quiet -m "pyxis or trainers" || test $$? -eq 5
 
 lint: install ## run ruff, mypy --strict, import-linter, vermin, codespell; shellcheck and shfmt on scripts and templates
 	$(BIN)/ruff check
@@ -70,6 +79,6 @@ install-demo: ## install requirements of the demo only
 	@.ci/install demo
 
 clean: ## remove files of `make` and of jobs from this folder
-	rm -rf .venv build dist *.egg-info generated.sh slurmray-runs slurm-*.out
+	rm -rf .venv build dist *.egg-info generated.sh slurmray-runs slurm-*.out verl-cpu
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -132,6 +132,16 @@ EVENTS: dict[str, Event] = {
         text=(_TEXT, "how that shows, and where processes are"),
         folder=(_TEXT, "with what the nodes have found out"),
     ),
+    "unplaceable": _event(
+        "For a minute, a demand of Ray has been pending that no node could hold even if it were empty.",
+        text=(_TEXT, "what is asked for, how often, and what the largest node has"),
+        fix=(_TEXT, "what to do about it"),
+    ),
+    "unplaceable_end": _event(
+        "Such a demand is no longer pending, or there is a node for it.",
+        text=(_TEXT, "that of the event `unplaceable`"),
+        fix=(_TEXT, "likewise"),
+    ),
     "failure": _event(
         "Nodes have failed with on_node_loss: restart, and the trainer has got stop.signal.",
         nodes=(_NODES, "names of the nodes to blame"),

@@ -8,6 +8,7 @@
 set -euo pipefail
 
 read -r head < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-srun --cpus-per-task=4 podman run --rm --network host --shm-size 8g -v "$PWD:$PWD" -w "$PWD" "$IMAGE" \
+srun --cpus-per-task=4 podman run --rm --env RAY_AUTH_MODE=disabled --network host --shm-size 8g \
+	-v "$PWD:$PWD" -w "$PWD" "$IMAGE" \
 	ray symmetric-run --address "$head:6379" --min-nodes "$SLURM_NNODES" --num-cpus=4 --num-gpus=8 -- \
 	python3 trainer.py "$SLURM_NNODES"

@@ -6,7 +6,7 @@
 #SBATCH --time=10
 # The steps of verl's Slurm script (verl.readthedocs.io, "Multinode Training") with Podman: detached containers,
 # Ray started in them one node after the other with fixed sleeps, a test, the trainer. Left out: pull and build
-# (the image is already there), devices, data and model. Added: --overlap, without which the second step never starts.
+# (the image is already there), devices, data and model. Added: --overlap, without which the second step never starts, and RAY_AUTH_MODE.
 set -eu
 container=verl
 export NCCL_DEBUG=WARN TOKENIZERS_PARALLELISM=false CUDA_DEVICE_MAX_CONNECTIONS=1
@@ -16,7 +16,7 @@ srun --overlap bash -c "
 	podman image prune -f
 	podman images --format '{{.Repository}}:{{.Tag}}' | grep -q '$IMAGE'
 	podman rm $container 2>/dev/null || true
-	podman run --rm -d -e HYDRA_FULL_ERROR=1 -e NCCL_DEBUG -e TOKENIZERS_PARALLELISM -e CUDA_DEVICE_MAX_CONNECTIONS \
+	podman run --rm -d -e RAY_AUTH_MODE=disabled -e HYDRA_FULL_ERROR=1 -e NCCL_DEBUG -e TOKENIZERS_PARALLELISM -e CUDA_DEVICE_MAX_CONNECTIONS \
 		--network host --cap-add SYS_PTRACE --security-opt seccomp=unconfined --shm-size 8g \
 		-v '$PWD:$PWD' -w '$PWD' --name $container '$IMAGE' tail -f /dev/null
 "

@@ -125,8 +125,12 @@ def run_slurm(
     is_logged: bool = False,
     is_interrupted: "Callable[[], bool]" = lambda: False,
 ) -> Result:
-    """Run a command of Slurm without the options that variables give it: see run."""
-    return run(argv, inherited.drop_command_options(os.environ), timeout, is_interrupted, is_logged)
+    """Run a command of Slurm without the options that variables give it: see run.
+
+    It prints times as seconds since 1970, whatever the time zone.
+    """
+    env = dict(inherited.drop_command_options(os.environ), SLURM_TIME_FORMAT="%s")
+    return run(argv, env, timeout, is_interrupted, is_logged)
 
 
 def active_jobs(jobs: "Iterable[str]", run: "Callable[[List[str]], Result]") -> "Optional[Set[str]]":

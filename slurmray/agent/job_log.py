@@ -29,6 +29,7 @@ LINES: "Dict[str, str]" = {
     "node_loss": "node loss: {node}: {text}; the job continues without it",
     "replacement": "spare node {node} joins Ray in place of {lost}",
     "set_aside": "set aside: {node}: {text}",
+    "unplaceable": "unplaceable: {text}. {fix}",
     "stall": "stalled: {text}; see {folder}",
     "failure": "{text}; the trainer has {seconds} s to end",
     "restart": "{text}",

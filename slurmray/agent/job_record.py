@@ -1,8 +1,8 @@
 """Reads the records of `scontrol show job`, as Slurm 21.08 to 26.05 print them.
 
-A record, {field: text}, has each field from where Slurm writes it. The agent reads restarts, array task and
-memory of this job, for which the environment is no evidence: sbatch passes on the variables of another job in
-which it runs, and Slurm does not set SLURM_RESTART_COUNT in a first attempt.
+A record, {field: text}, has each field from where Slurm writes it. The agent reads restarts, array task,
+memory and end of this job, for which the environment is no evidence: sbatch passes on the variables of
+another job in which it runs, and Slurm does not set SLURM_RESTART_COUNT in a first attempt.
 """
 
 import re
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 # Network: these are what the user wants, where no accounting checks it.
 OWN = """
 AllocTRES BatchFeatures BatchHost JobState MinCPUsNode NodeList Partition ReqNodeList ReqTRES Requeue
-StartTime SubmitTime TRES
+RunTime StartTime SubmitTime TRES
 """.split()  # noqa: SIM905 - one name a line would hide the rest
 # Lines with one field. What users choose Slurm prints as it is, with blanks and line breaks in it.
 TEXTS = ("Command", "MemPerTres", "StdErr", "StdOut", "SubmitLine", "WorkDir")
 NUMBER = "[0-9]{1,10}"
+# The second: of a job without --time in a partition without a limit.
+NO_LIMIT = ("UNLIMITED", "365-00:00:00")
 FORMS = {
     "ArrayJobId": NUMBER,
     "ArrayTaskId": NUMBER + r"(?:[^0-9]\S*)?",  # of several tasks that wait: 3-5%2
@@ -84,6 +86,15 @@ def read_array_task(record: "Record") -> str:
 def read_restarts(record: "Record") -> "Optional[int]":
     """How many times Slurm has restarted the job; None: unknown."""
     return int(record["Restarts"]) if "Restarts" in record else None
+
+
+def read_end_time(record: "Record") -> int:
+    """When Slurm ends the job, in seconds since 1970; 0: it has no time limit, or unknown.
+
+    record: as run_slurm() has it printed. Without a limit, Slurm prints a time a year ahead, or Unknown.
+    """
+    is_known = re.fullmatch(NUMBER, record.get("EndTime", "")) and record.get("TimeLimit") not in NO_LIMIT
+    return int(record["EndTime"]) if is_known else 0
 
 
 def read_charged_memory(record: "Record") -> float:

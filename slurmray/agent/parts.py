@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from .wire.settings import Settings
 
 CORE = "core"  # files that are in every script
+TYPES = "types"  # files that are in none: only type checkers read them
 PARTS = {
     name: ["%s.py" % file for file in files.split()]
     for name, files in {
-        "types": "wire/messages wire/settings controller/actions",  # only type checkers read them
+        TYPES: "wire/messages wire/settings controller/actions",
         "gpus": "container/cuda node/checks/gpu_health node/checks/gpus node/gpu_processes "
         "node/gpu_samples node/runtimes/cdi",
         "watch": "controller/stall container/stacks node/evidence",
@@ -24,6 +25,7 @@ PARTS = {
         "metrics": "controller/metrics node/ray_targets",
         "restart": "controller/requeue controller/restarts controller/roster container/joining",
         "ray_job": "container/ray_job",
+        "demands": "container/ray/demands container/ray/unplaceable",
         "check": "container/check_cluster",
         "variables": "node/node_variables",
         "commands": "node/commands",
@@ -64,6 +66,7 @@ def conditions(settings: "Settings") -> "Dict[str, Any]":
         # In the allocation, on other nodes of it, or in another attempt.
         "restart": has_others or on_loss or on_exit,
         "ray_job": trainer["launch"] == "ray-job",
+        "demands": trainer["command"],
         "check": not trainer["command"],
         "variables": settings["env_file"] or settings["node_env"],
         "commands": settings["setup"] or settings["node_env"],

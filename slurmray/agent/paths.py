@@ -30,6 +30,8 @@ IMAGES = "images"
 METRICS = "metrics"
 # Among the logs: ends the name of the file with a node's samples.
 SAMPLES = ".samples.jsonl"
+# In the job's folder, for the trainer: when Slurm ends the job, as in SLURMRAY_END_TIME.
+END_TIME = "end_time"
 # In the job's folder: before the name of a service whose output is copied from this FIFO to its log.
 SERVICE_FIFO = "log-"
 # In a path: $NAME, ${NAME}, or $$ for a dollar sign.

@@ -115,7 +115,7 @@ class Rendered(NamedTuple):
         options = [dict(component.given()) for component in spec.slurm.components]
         cpus = {"cpus-per-task", "cpus-per-gpu"}
         if not all(cpus & {*given} or given.get("exclusive", "") is None for given in options):
-            parts.append(f"CPUs: {self.target.default_cpus} (request more with --cpus-per-task 8)")
+            parts.append(f"CPUs: {self.target.default_cpus} (request more with --cpus-per-task)")
         if self.target is TARGETS["slurm"]:
             asked = [queue_options(spec, component, self.host) for component in spec.slurm.components]
             parts += dict.fromkeys(f"partition {name}" if name else "default partition" for name, _ in asked)

@@ -131,6 +131,8 @@ def _lines(status: Status, host: str | None, *, is_remembered: bool) -> Iterator
         yield styled(
             printable(f"  {summary}: {finding['fix']}"), "yellow" if finding["kind"] == "warn" else "red"
         )
+    for event in status.unplaceable:
+        yield styled(printable(f"  unplaceable: {event['text']}. {event['fix']}"), "yellow")
     text, node, fix = _end(status)
     for line in filter(None, (text, for_job(fix, status, node, is_remembered=is_remembered))):
         yield printable(f"  {line}")

@@ -18,7 +18,7 @@ from slurmray.diagnosis.tracebacks import last_traceback
 from slurmray.errors import SlurmrayError, UsageError
 from slurmray.slurm.job_status import Status, for_job, make_status
 from slurmray.slurm.log_end import LogEnd, end_in_log, log_end, stopped_at
-from slurmray.slurm.states import FINAL, End, head_loss, is_last_attempt_over, last_start, recorded_end
+from slurmray.slurm.states import FINAL, End, Event, head_loss, is_last_attempt_over, last_start, recorded_end
 from slurmray.slurm.submitted_job import Job
 from slurmray.slurm.timeline import clock
 
@@ -127,10 +127,19 @@ def _diagnosed(title: str, status: Status, log: str, job: Job | None = None) -> 
     causes = diagnose(
         status, text, end.lines if is_whole else (), logs, hosts, {event["event"] for event in events}
     )
+    if status.state != "COMPLETED":
+        causes[:0] = map(_unplaceable, status.unplaceable)
     if not any(cause.role == "cause" for cause in causes) and (lines := last_traceback(end.printed)):
         end = end._replace(source=f"{end.source}, the last traceback", lines=lines)
     canceller = _canceller(job, status, log, is_head_lost=bool(loss)) if job and is_cancelled else ""
     return Answer(title, status, text, node, end, causes, canceller)
+
+
+def _unplaceable(event: Event) -> Cause:
+    """What a demand of Ray that no node can hold says: the trainer may wait for it."""
+    meaning = "No node could hold this even if no task ran there, so what needs it waits."
+    fix = event["fix"] + "."
+    return Cause("earlier", "Ray", event["text"], meaning, fix, is_certain=False, name="unplaceable")
 
 
 def _head_address(events: Sequence[Any]) -> dict[str, str]:

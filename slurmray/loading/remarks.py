@@ -27,6 +27,8 @@ _OWN_VARIABLES = {
     **dict.fromkeys(("SLURM_NODEID", "SLURM_PROCID"), "NODE_RANK"),
     **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "NNODES"),
     **dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"), "GPUS_PER_NODE"),
+    "SLURM_JOB_END_TIME": "SLURMRAY_END_TIME",
+    "SLURM_RESTART_COUNT": "SLURMRAY_ATTEMPT",
 }
 _OF_A_NODE = ("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_TOPOLOGY_ADDR")
 _LEAST_MEMORY = 1024  # MB, of a node without GPUs or for each GPU
@@ -54,17 +56,31 @@ def _memory_in_mb(spec: JobSpec) -> Iterator[str]:
                 yield f"slurm.{name.replace('-', '_')}: {size} is {size} MB; {size} GB are {size}G"
 
 
+def _join(run: list[str] | str | None) -> str:
+    """Return a command as one text."""
+    return " ".join(run) if isinstance(run, list) else run or ""
+
+
 def _slurm_variables(spec: JobSpec, run: str) -> Iterator[str]:
-    """Yield a line for each variable of Slurm that the trainer lacks, or that is another node's."""
+    """Yield a line for each variable of Slurm that a program lacks, or that is another node's."""
     for name in filter(_OF_A_NODE.__contains__, spec.env_from_submitter):
         yield f"env.{name}: every node would have the batch host's value; NODE_RANK has the node's number"
-    known = {*OF_THE_JOB, *spec.env}
-    if RUNTIMES[spec.container.runtime].images in ("engine", "apptainer"):
-        for name in dict.fromkeys(re.findall(r"\$\{?(SLURM_[A-Z_]+)", run)):
+    if RUNTIMES[spec.container.runtime].images not in ("engine", "apptainer"):
+        return
+    texts = {
+        "run": run,
+        **{f"prepare: {step.name}": _join(step.run) for step in spec.prepare},
+        **{f"services: {each.name}": _join(each.run) for each in spec.services if not each.host},
+    }
+    for place, text in texts.items():
+        known = {*OF_THE_JOB, *spec.env, *re.findall(r"\b(SLURM\w+)=", text)}
+        for name in dict.fromkeys(re.findall(r"\$\{?(SLURMD?_[A-Z_]+)", text)):
             if name not in known and name not in spec.node_env + spec.container.setup:
+                is_node_s = name in _OF_A_NODE
+                fix = f"node_env: export NODE_S=${name}" if is_node_s else f"env: {{{name}: null}}"
                 own = _OWN_VARIABLES.get(name)
-                fix = f"use ${own}" if own else f"pass it on with env: {{{name}: null}}"
-                yield f"run: ${name} is not set in the container; {fix}"
+                fix = f"use ${own}" if own else f"pass it on with {fix}"
+                yield f"{place}: ${name} is not set in the container; {fix}"
 
 
 def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
@@ -94,7 +110,7 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
         minutes = time.partition(":")[0]
         lines.append(f"slurm.time: {time} is {minutes} minutes; {minutes} hours are {minutes}:00:00")
     lines += _memory_in_mb(spec)
-    text = " ".join(spec.run) if isinstance(spec.run, list) else spec.run or ""
+    text = _join(spec.run)
     lines += _slurm_variables(spec, text)
     for words, remark, on_one_node in _COMMANDS:
         command = re.search(rf"(?:^|[\n;&|(]\s*|\bexec )(?:\S*/)?({words})(?=\s|$)", text)

@@ -11,6 +11,7 @@ from slurmray.plan import Advice, Finding
 from slurmray.presets import nemo_rl, openrlhf, rlinf, roll, search_r1, skyrl, slime, verl
 from slurmray.presets.command_line import parse_command
 from slurmray.presets.context import MAX_GPUS, PresetContext
+from slurmray.presets.placement import check_placement
 from slurmray.presets.precision import uses_bf16
 from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.preset import Preset
@@ -48,6 +49,8 @@ def advise(spec: JobSpec) -> Advice:
         return Advice(spec.run, problems=[Finding(("preset", "config"), f"{preset.config}: {error}")])
     context = PresetContext(spec, preset, parse_command(spec.run), config)
     _TRAINERS[preset.name](context)
+    if context.demands and not context.problems:
+        check_placement(context)
     return _make_advice(context)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurmray.agent.job_log import counted
 from slurmray.plan import Fact, Finding
 from slurmray.presets.command_line import CommandLine, ParsedOption, parse_integer
+from slurmray.presets.packer import Bundle, Group, Strategy
 from slurmray.presets.ranks import spans
 from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.preset import Preset
@@ -17,6 +18,13 @@ from slurmray.spec.types import shown
 from slurmray.yaml_source import Path, Source
 
 MAX_GPUS = 1_000_000  # of a job whose placement is checked, GPU by GPU
+
+
+class Demand(NamedTuple):
+    """What the trainer asks of Ray, and waits for until it is placed."""
+
+    group: Group
+    at: ParsedOption | Path | None  # where its size is set; None: nowhere
 
 
 @dataclass
@@ -39,6 +47,7 @@ class PresetContext:
     resume: list[str] = field(default_factory=list)
     problems: list[Finding] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    demands: list[Demand] = field(default_factory=list)
 
     @property
     def nodes(self) -> int:
@@ -164,10 +173,25 @@ class PresetContext:
         fix = "copy it there from the file that `defaults` names"
         self.remarks.append(f"the placement is not checked: {self.preset.config} has no {key}: {fix}")
 
+    def ask(
+        self,
+        name: str,
+        bundles: Sequence[tuple[float, float]],
+        strategy: Strategy = "PACK",
+        at: ParsedOption | Path | None = None,
+        *,
+        stays: bool = True,
+        unless: str = "",
+    ) -> None:
+        """Note what the trainer asks of Ray next: CPUs and GPUs of each bundle, or of an actor. See Group."""
+        group = Group(name, [Bundle(*bundle) for bundle in bundles], strategy, stays, unless)
+        self.demands.append(Demand(group, at))
+
     def add_problem(self, at: ParsedOption | Path | None, text: str) -> None:
         """Add a problem. at: the wrong option; None: a missing one; or a path in the trainer's own file."""
         if isinstance(at, tuple):
-            self.problems.append(Finding(at, text, in_config=True))
+            finding = Finding(at, text, in_config=True)
         else:
-            path: Path = ("run", at.index) if at and self.command.is_list else ("run",)
-            self.problems.append(Finding(path, text))
+            finding = Finding(("run", at.index) if at and self.command.is_list else ("run",), text)
+        if finding not in self.problems:  # a value may be read several times
+            self.problems.append(finding)

@@ -39,6 +39,11 @@ _FLAGS = {
     "samples": ("--n_samples_per_prompt", "--rollout.n_samples_per_prompt"),
     "checkpoints": ("--ckpt_path", "--ckpt.path"),
 }
+# Names that 0.11.2 no longer has.
+_RENAMED = {
+    "--algo.advantage.is_correction_enable": "--algo.advantage.is_correction_level token",
+    "--algo.advantage.is_correction_type": "--algo.advantage.is_correction_mode",
+}
 
 
 class _Size(NamedTuple):
@@ -107,6 +112,7 @@ def advise(context: PresetContext) -> None:
         engines = _read_engines(context, flags)
         _check_shared_gpus(context, flags, models, engines)
         _check_total(context, flags, models, engines)
+        _ask(context, flags, models, engines)
     except (_UnknownValue, ValueError):
         return
 
@@ -119,6 +125,9 @@ def _check_flag_names(context: PresetContext, flags: _Flags) -> None:
         if option := context.command.flag(names[not flags.uses_dots]):
             text = f"{names[not flags.uses_dots]}: {release} calls it {names[flags.uses_dots]}"
             context.add_problem(option, text)
+    for name, instead in _RENAMED.items() if context.preset.since(0, 11, 2) else ():
+        if option := context.command.flag(name):
+            context.add_problem(option, f"{name}: OpenRLHF {version} has none: write {instead}")
 
 
 def _read_models(context: PresetContext, flags: _Flags, fill: bool) -> dict[str, _Size]:
@@ -159,17 +168,16 @@ def _read_models(context: PresetContext, flags: _Flags, fill: bool) -> dict[str,
 
 
 def _read_engines(context: PresetContext, flags: _Flags) -> _Size | None:
-    """Return the size of vLLM's engines, each of which must fit within a node; None without vLLM."""
+    """Return the size of vLLM's engines; None without vLLM."""
     count, size = flags.number("engines", 0), flags.number("engine", 1)
     if not count or not size:
         return None
     if context.gpus % size:
+        # OpenRLHF places them so, without a word; vLLM only warns (ran, with Ray 2.60 and 2 x 8 GPUs).
         text = (
-            f"engines of {size} do not divide the {context.gpus} GPUs of a node{context.services_text}: "
-            f"choose a divisor of {context.gpus}"
+            f"engines of {size} lie across nodes of {context.gpus} GPUs{context.services_text}, which is slow"
         )
-        context.add_problem(flags.option("engine"), f"{flags.name('engine')} {size}: {text}")
-        raise _UnknownValue
+        context.remarks.append(f"{flags.name('engine')} {size}: {text}: a divisor of {context.gpus} does not")
     return _Size("vllm", count, size, flags.option("engines"))
 
 
@@ -202,6 +210,21 @@ def _check_shared_gpus(
         count, rest = divmod(actor.total, engines.gpus)
         fix = "choose another size of engine" if rest else f"write {flags.name('engines')} {count}"
         context.add_problem(engines.option, f"{engines.text} and {actor.text}: {cause}: {fix}")
+
+
+def _ask(context: PresetContext, flags: _Flags, models: dict[str, _Size], engines: _Size | None) -> None:
+    """Note the placement groups: one CPU beside each GPU. Models with one GPU on each node have none."""
+    shares_all = bool(flags.option("all"))
+    shares_actor = shares_all or bool(flags.option("actor and ref"))
+    pair = bool(flags.option("critic and reward")) and "critic" in models
+    own = [name for name in ("critic", "reward") if not (shares_all or pair)] + ["critic"] * pair
+    order = ["actor"] * shares_actor + ["vllm"] + ["actor", "ref"] * (not shares_actor) + own
+    sizes = dict(models)
+    if engines and (not shares_all or flags.option("async")):
+        sizes["vllm"] = engines
+    for name in order:
+        if name in sizes:
+            context.ask(name, [(1, 1)] * sizes[name].total, at=sizes[name].option)
 
 
 def _check_total(

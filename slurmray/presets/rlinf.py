@@ -61,6 +61,11 @@ def advise(context: PresetContext) -> None:
         return
     _fill_cluster(context)
     _check_placement(context)
+    if set(context.spec.restart.exit_codes) - {1, 255}:
+        text = "RLinf after 0.3.0 turns each code of sys.exit into 0; an exception is 1, a failed worker 255"
+        context.remarks.append(f"restart.exit_codes: {text}")
+    # Its actors hold no CPU, but go only to nodes that have one.
+    context.ask("an actor on each node", [(1, 0)] * context.spec.ray_nodes, "STRICT_SPREAD", stays=False)
     is_resumable = any(argument.endswith("main_grpo.py") for argument in context.command.argv)
     if is_resumable and context.preset.since(0, 2) is not False:
         if context.command.override("runner.resume_dir") is None:

@@ -64,6 +64,8 @@ def advise(context: PresetContext) -> None:
         context.add_problem(("system_envs", "RAY_ADDRESS"), text)
     if not context.command.argv:
         return
+    # A placement group has half of a node's CPUs; its workers hold little of them, and a task needs one more.
+    context.ask("ROLL's tasks", [(3, 0)] * context.spec.ray_nodes, "STRICT_SPREAD", stays=False)
     if context.config is None:
         context.remarks.append("the placement is not checked: set preset.config to ROLL's YAML file")
     else:

@@ -20,6 +20,12 @@ def advise(context: PresetContext) -> None:
     """Fill in the number of nodes and GPUs, and check them and the retriever's address."""
     verl.fill_single_pool(context)
     verl.check_engine(context)
+    nodes, gpus = (
+        context.override_count(key, most)
+        for key, most in ((verl.NODES, context.nodes), (verl.GPUS, context.gpus))
+    )
+    for _ in range(nodes or 0):
+        context.ask("trainer", [(1, 1)] * (gpus or 0), "STRICT_PACK", context.command.override(verl.GPUS))
     context.env |= {"TORCH_NCCL_AVOID_RECORD_STREAMS": "1", "VLLM_ATTENTION_BACKEND": "XFORMERS"}
     option = context.command.override("retriever.url")
     address = option.value if option else _ADDRESS

@@ -1,11 +1,14 @@
 """SkyRL: overrides of `trainer.placement` and of the number and size of inference engines.
 
-Sources: SkyRL 0.3.0, skyrl/train/utils/utils.py (validate_cfg) and skyrl/train/config/config.py.
+Sources: SkyRL 0.4.0, skyrl/train/utils/utils.py (validate_cfg), trainer.py (build_models), sft_trainer.py and
+config.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from itertools import chain
 
 from slurmray.presets import verl
 from slurmray.presets.context import PresetContext
@@ -17,16 +20,51 @@ _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"
 
 def advise(context: PresetContext) -> None:
     """Fill in the number of nodes and GPUs, and check them and the inference engines."""
+    if any(re.search(r"\bmain_sft\b", argument) for argument in context.command.argv):
+        verl.fill_single_pool(context, "placement.num_nodes", "placement.num_gpus_per_node")
+        context.ask("training", [(context.gpus, context.gpus)] * context.nodes)
+        return
+    critic = ["critic"] * bool(context.command.override("trainer.critic.model.path"))
     colocate = context.command.override(f"{_PLACEMENT}.colocate_all")
     if colocate and (colocate.value or "").lower() != "true":
+        if (colocate.value or "").lower() == "false":
+            _check_apart(context, ["policy", *critic])
         return  # only the user knows how to divide the nodes
-    for model in ("policy", "ref"):
+    for model in ("policy", "ref", *critic):
         keys = (f"{_PLACEMENT}.{model}_num_nodes", f"{_PLACEMENT}.{model}_num_gpus_per_node")
         verl.fill_single_pool(context, *keys)
     # Not those of a script, of a text that is not parsed, or of older versions, which have another name.
     is_parsed = context.command.is_extensible or (context.command.argv and not context.command.is_list)
     if is_parsed and not context.command.override("generator.num_inference_engines"):
         _check_engines(context)
+    if is_parsed:
+        context.ask("policy and engines", [(1, 1)] * context.total)
+        # At each checkpoint, while that group is there.
+        context.ask("checkpoints", [(0.25, 0)] * context.nodes, "STRICT_SPREAD", stays=False)
+
+
+def _check_apart(context: PresetContext, models: list[str]) -> None:
+    """Check engines with GPUs of their own, which come first. The reference model shares the policy's."""
+    command, count = context.command, context.override_count
+    others = (f"{_PLACEMENT}.colocate_policy_ref", f"{_ENGINES}.run_engines_locally")
+    engines = [count(f"{_ENGINES}.{name}", 1) for name in ("num_engines", *_SIZES)]
+    sizes = {
+        model: [count(f"{_PLACEMENT}.{model}_{name}", 1) for name in ("num_nodes", "num_gpus_per_node")]
+        for model in models
+    }
+    if any(map(command.override, others)) or None in [*engines, *chain(*sizes.values())]:
+        return
+    used = math.prod(number or 0 for number in engines)
+    parts = [f"engines ({used})"]
+    context.ask("engines", [(1, 1)] * used, at=command.override(f"{_ENGINES}.num_engines"))
+    for model, numbers in sizes.items():
+        nodes, gpus = (number or 0 for number in numbers)
+        parts.append(f"{model} {nodes} x {gpus} ({nodes * gpus})")
+        used += nodes * gpus
+        at = command.override(f"{_PLACEMENT}.{model}_num_gpus_per_node")
+        context.ask(model, [(gpus, gpus)] * nodes, at=at)
+    option = command.override(f"{_PLACEMENT}.policy_num_nodes")
+    context.check_total(" + ".join(parts), used, option, "make engines or models smaller")
 
 
 def _check_engines(context: PresetContext) -> None:

@@ -1,6 +1,6 @@
 """slime: flags for the GPUs of training and of rollouts, which share them with --colocate.
 
-Sources: slime 0.3.1, slime/utils/arguments.py (flags and defaults) and slime/ray/placement_group.py.
+Sources: slime 0.3.1, slime/utils/arguments.py (flags, defaults), slime/ray/placement_group.py and rollout.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ _ROLLOUT, _ENGINE, _ROLLOUT_NODE = (
 )
 _DEFAULTS = {_NODES: 1, _GPUS: 8, _ROLLOUT: 0, _ENGINE: 1, _ROLLOUT_NODE: 8}
 # With these, other processes have the GPUs than the ones that are counted here.
-_OTHER_PLACEMENT = ("--debug-train-only", "--debug-rollout-only", "--rollout-external", "--release-train")
+_OTHER_PLACEMENT = (
+    "--debug-train-only",
+    "--debug-rollout-only",
+    "--rollout-external-engine-addrs",
+    "--release-train",
+)
 
 
 def advise(context: PresetContext) -> None:
@@ -59,9 +64,24 @@ def _check_placement(context: PresetContext, numbers: dict[str, int], shares: bo
     option = _find_option(context, _NODES, _GPUS, _ROLLOUT)
     context.check_total(parts, used, option, f"lower {_NODES} or {_ROLLOUT}")
     size, engines = numbers[_ENGINE], rollout or actor
+    if not shares and rollout and actor % context.gpus and size > 1:
+        text = f"rollout's engines begin at GPU {actor}, in the middle of a node of {context.gpus}"
+        fix = f"let training have whole nodes, e.g. {_GPUS} {context.gpus}"
+        context.add_problem(_find_option(context, _GPUS, _NODES), f"{_ENGINE} {size}: {text}: {fix}")
+    _ask(context, used)
     if not size or engines % size or (context.gpus % size and size % context.gpus):
         text = f"{_ENGINE} {size}: engines of {size} do not divide {engines} GPUs on nodes of {context.gpus}"
         context.add_problem(_find_option(context, _ENGINE), f"{text}: choose a divisor of {context.gpus}")
+
+
+def _ask(context: PresetContext, used: int) -> None:
+    """Note slime's one group, and the actors outside of it that hold a CPU each: RolloutManager and Lock."""
+    option = _find_option(context, _NODES, _GPUS, _ROLLOUT)
+    context.ask("training and rollouts", [(1, 1)] * used, at=option)
+    for name in ("RolloutManager", "Lock"):
+        context.ask(name, [(1, 0)], "ACTOR")
+    if context.command.flag("--use-distributed-post"):
+        context.ask("distributed post", [(0.001 * context.gpus, 0)] * context.spec.ray_nodes, "STRICT_SPREAD")
 
 
 def _find_option(context: PresetContext, *names: str) -> ParsedOption | None:

@@ -18,17 +18,19 @@ NUMBERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 # Preset -> what its trainers' command lines have; the first one counts.
 _COMMANDS: dict[str, str] = {
     "search-r1": r"verl\.trainer\.main_ppo .*\bretriever\.",
-    "verl": r"(?:verl\.trainer|recipe(?:\.\w+)*)\.main_\w+|verl/trainer/main_ppo\.py",
+    "verl": r"(?:verl\.(?:trainer|experimental\.\w+)|recipe(?:\.\w+)*)\.(?:main_\w+|\w+_main|sft_trainer_ray)"
+    r"|verl/trainer/main_ppo\.py",
     "openrlhf": r"openrlhf\.cli\.train_ppo_ray",
-    "nemo-rl": r"(?:^|[\s/])run_(?:grpo|dpo|sft|rm|distillation)\w*\.py",
+    "nemo-rl": r"(?:^|[\s/])run_(?:grpo|ppo|dpo|sft|rm|distillation|vlm_|xtoken)\w*\.py",
     "roll": r"(?:^|[\s/])start_\w+_pipeline\.py .*--config_name",
     "rlinf": r"examples/\w+/main_\w+\.py .*--config-name",
-    "skyrl": r"skyrl(?:_train|\.train)\.entrypoints\.\w+",
+    "skyrl": r"skyrl(?:_train|\.train)\.(?:entrypoints\.\w+|main_sft)",
     "slime": r"(?:^|[\s/])train(?:_async)?\.py .*--actor-num-gpus-per-node",
 }
 # Arguments of trainers whose nodes only the user can divide: their presets add no numbers then.
 OWN_PLACEMENT = re.compile(
-    r"enable_resource_pool=|colocated\.enabled=|rollout\.nnodes=|distillation\.enabled=|colocate_all=(?!(?i:true))"
+    r"fully_async_main|one_step_off_policy|separate_async|enable_resource_pool=|colocated\.enabled="
+    r"|rollout\.nnodes=|distillation\.enabled=|colocate_all=(?!(?i:true))"
 )
 # Trainers without a preset: programs that start training on many nodes or GPUs.
 _TRAINERS = re.compile(

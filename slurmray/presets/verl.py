@@ -7,24 +7,21 @@ Sources: verl 0.9.1, verl/trainer/ppo/v1/trainer_base.py (resource pools), verl/
 from __future__ import annotations
 
 import math
+import re
 from typing import NamedTuple
 
 from slurmray.agent.job_log import counted
 from slurmray.presets.command_line import ParsedOption
 from slurmray.presets.context import PresetContext
+from slurmray.presets.verl_modes import ENGINE, ROLLOUT, Mode, ask, check_numbers, find_mode, is_on
 
 NODES, GPUS = "trainer.nnodes", "trainer.n_gpus_per_node"
-_ROLLOUT = "actor_rollout_ref.rollout"
-_ENGINE = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
 
-# Pools other than the trainer's own -> the key that enables it (None: its number of nodes does), and
-# verl's default for its GPUs on each node (None: as many as the trainer uses).
-_POOLS: dict[str, tuple[str | None, int | None]] = {
-    _ROLLOUT: (None, None),
-    "rollout": (None, 8),
-    "reward.reward_model": ("reward.reward_model.enable_resource_pool", 8),
-    "reward_model": ("reward_model.enable_resource_pool", 8),
-    "distillation": ("distillation.enabled", 8),
+# Pools of other models than the trainer's -> the key that enables it. Their default is 8 GPUs on each node.
+_POOLS = {
+    "reward.reward_model": "reward.reward_model.enable_resource_pool",
+    "reward_model": "reward_model.enable_resource_pool",
+    "distillation": "distillation.enabled",
 }
 
 # Removed keys, the release that removed them, and what to do instead.
@@ -50,13 +47,16 @@ class _Pool(NamedTuple):
 
 def advise(context: PresetContext) -> None:
     """Fill in the number of nodes and GPUs, and check them."""
-    pools = _read_pools(context)
+    mode = find_mode(context)
+    check_numbers(context, mode)
+    pools = _read_pools(context, mode)
     if pools:
         _check_pools(context, pools)
     else:
         fill_single_pool(context)
     check_engine(context, next((pool for pool in pools if pool.name.endswith("rollout")), None))
     _check_keys(context)
+    _ask(context, mode, pools)
     if context.command.override("trainer.resume_mode") is None:
         context.resume.append("trainer.resume_mode=auto")
 
@@ -85,14 +85,14 @@ def check_engine(context: PresetContext, pool: _Pool | None = None) -> None:
 
     pool: None is the whole job.
     """
-    options = {name: option for name in _ENGINE if (option := context.command.override(f"{_ROLLOUT}.{name}"))}
-    numbers = {name: context.override_count(f"{_ROLLOUT}.{name}") for name in options}
+    options = {name: option for name in ENGINE if (option := context.command.override(f"{ROLLOUT}.{name}"))}
+    numbers = {name: context.override_count(f"{ROLLOUT}.{name}") for name in options}
     zero = [name for name, number in numbers.items() if number == 0]
     for name in zero:
         context.add_problem(options[name], f"rollout.{name}=0: expected 1 or more")
-    if zero or _ENGINE[0] not in options or None in numbers.values():
+    if zero or ENGINE[0] not in options or None in numbers.values():
         return
-    option = options[_ENGINE[0]]
+    option = options[ENGINE[0]]
     size = math.prod(number or 1 for number in numbers.values())
     name = "rollout." + " x ".join(f"{part}={number}" for part, number in numbers.items())
     nodes, gpus = (pool.nodes, pool.gpus) if pool else (context.nodes, context.gpus)
@@ -109,20 +109,41 @@ def check_engine(context: PresetContext, pool: _Pool | None = None) -> None:
         context.add_problem(option, f"{name}: {text}: choose a divisor of {gpus}")
 
 
-def _read_pools(context: PresetContext) -> list[_Pool]:
+def _read_pools(context: PresetContext, mode: Mode) -> list[_Pool]:
     """Return the enabled pools other than the trainer's own."""
+    pools = [
+        _Pool(
+            name,
+            context.override_count(f"{name}.nnodes", 0),
+            context.override_count(f"{name}.n_gpus_per_node", 8),
+        )
+        for name, switch in _POOLS.items()
+        if is_on(context, switch)
+    ]
+    if not mode.rollout:
+        if mode.name and (option := context.command.override(f"{ROLLOUT}.nnodes")) and option.number:
+            context.remarks.append(
+                f"{ROLLOUT}.nnodes has no effect: only trainer.v1.trainer_mode=separate_async has such a pool"
+            )
+        return pools
     option = context.command.override(GPUS)
-    trainer_gpus = option.number if option else context.gpus
-    pools = []
-    for name, (switch, default) in _POOLS.items():
-        enabler = context.command.override(switch or f"{name}.nnodes")
-        if enabler is None or (switch and (enabler.value or "").lower() != "true"):
-            continue
-        nodes = context.override_count(f"{name}.nnodes", 0)
-        gpus = context.override_count(f"{name}.n_gpus_per_node", default or trainer_gpus)
-        if switch or nodes != 0:
-            pools.append(_Pool(name, nodes, gpus))
-    return pools
+    default = option.number if option and mode.rollout == ROLLOUT else mode.gpus
+    nodes = context.override_count(f"{mode.rollout}.nnodes", mode.rollout_nodes)
+    own = _Pool(mode.rollout, nodes, context.override_count(f"{mode.rollout}.n_gpus_per_node", default))
+    return [own, *pools] if nodes != 0 else pools
+
+
+def _ask(context: PresetContext, mode: Mode, pools: list[_Pool]) -> None:
+    """Note what the trainer asks of Ray, if all numbers are known."""
+    numbers = [
+        (pool.name, pool.nodes, pool.gpus)
+        for pool in pools
+        if pool.nodes is not None and pool.gpus is not None
+    ]
+    nodes, gpus = context.override_count(NODES, context.nodes), context.override_count(GPUS, context.gpus)
+    is_parsed = context.command.is_extensible or (context.command.argv and not context.command.is_list)
+    if is_parsed and nodes is not None and gpus is not None and len(numbers) == len(pools):
+        ask(context, mode, (nodes, gpus), numbers)
 
 
 def _check_pools(context: PresetContext, pools: list[_Pool]) -> None:
@@ -173,5 +194,10 @@ def _check_keys(context: PresetContext) -> None:
                 text = f"{name}: verl {context.preset.version} has no such key: {fix}"
                 context.add_problem(ParsedOption(index, None), text)
                 break
+        if re.search(r"(?:^|\.)ray_init\.num_[cg]pus$", name) and not argument.endswith(("=null", "=None")):
+            fix = "leave it out, Ray has what the job requests"
+            context.add_problem(
+                ParsedOption(index, None), f"{name}: refused by a Ray that runs already: {fix}"
+            )
         if argument.startswith(f"+{name}=") and name in _ADDED and context.preset.since(*_ADDED[name]):
             context.add_problem(ParsedOption(index, None), f"+{name}: {_PLUS_REFUSED}")

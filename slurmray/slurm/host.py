@@ -21,7 +21,9 @@ from slurmray.errors import SlurmError, UsageError
 # many of the same names for options, and sbatch passes all of them to the new job.
 _JOB_PREFIXES = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI_", "PMI2_", "PMIX_")
 # Variables of a surrounding job from its script, which finds its processes by SLURMRAY_TEMP to kill them.
-_SCRIPT_VARIABLES = ("SLURMRAY_ATTEMPT", "SLURMRAY_RESTART", "SLURMRAY_RUN_DIR", "SLURMRAY_TEMP")
+_SCRIPT_VARIABLES = tuple(
+    f"SLURMRAY_{name}" for name in ("ATTEMPT", "RESTART", "RUN_DIR", "END_TIME", "TEMP")
+)
 # How to reach Slurm, and as which user.
 _CLUSTER_VARIABLES = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _TIMEOUT = 120.0  # seconds for reading a file through ssh

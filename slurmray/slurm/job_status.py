@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from slurmray.diagnosis import pending
 from slurmray.slurm.starts import Start, list_starts
-from slurmray.slurm.states import Event, current_nodes, is_last_attempt_over, parse_time
+from slurmray.slurm.states import Event, current_nodes, is_last_attempt_over, last_start, parse_time
 from slurmray.slurm.timeline import Timeline, make_timeline
 from slurmray.slurm.usage import Usage
 
@@ -53,6 +53,7 @@ class Status(NamedTuple):
     steps: Sequence[Step]
     timeline: Timeline | None  # of its nodes; None if it was not recorded
     findings: Sequence[Event]  # of its preflight checks, as in events.jsonl
+    unplaceable: Sequence[Event]  # of the last start: demands of Ray that no node can hold, while they wait
     usage: Usage | None  # what its nodes use, while it runs; None: not known
     end: Event | None  # the event of its end; None without one
     log: str  # the job's output file; "" if Slurm has forgotten the job
@@ -115,6 +116,7 @@ def make_status(
         steps,
         make_timeline(events, end_time),
         [event for event in events if event["event"] == "finding"],
+        _unplaceable(events),
         usage,
         by_name.get("end"),
         record.get("StdOut", ""),
@@ -165,6 +167,17 @@ def _steps(record: Mapping[str, str], events: Sequence[Event], now: float) -> li
         for group, end in zip(groups, ends, strict=False)
         for name, begin, _ in group[:1]
     ]
+
+
+def _unplaceable(events: Sequence[Event]) -> list[Event]:
+    """Events `unplaceable` of the last start without an end."""
+    waiting = {}
+    for event in last_start(events)[1]:
+        if event["event"] == "unplaceable":
+            waiting[event["text"]] = event
+        elif event["event"] == "unplaceable_end":
+            waiting.pop(event["text"], None)
+    return [*waiting.values()]
 
 
 def _forward(events: Sequence[Event]) -> Iterator[tuple[str, float, str]]:

@@ -54,7 +54,9 @@ _RESERVED_VARIABLES = {
     "RAY_AUTH_MODE": "use ray.auth",
     "RAY_AUTH_TOKEN_PATH": "use ray.auth",
     **dict.fromkeys(("NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT"), _IN_RUN),
-    **dict.fromkeys(("SLURMRAY_ATTEMPT", "SLURMRAY_RESTART", "SLURMRAY_RUN_DIR"), _IN_RUN),
+    **dict.fromkeys(
+        ("SLURMRAY_ATTEMPT", "SLURMRAY_RESTART", "SLURMRAY_RUN_DIR", "SLURMRAY_END_TIME"), _IN_RUN
+    ),
     FOLDER_VARIABLE: "leave it out; clean-up finds the job's processes by it",
 }
 # The same for variables that Slurm sets in the job; null, as known there, is no mistake.
@@ -420,6 +422,17 @@ class JobSpec(Model):
             return self.ray_nodes
         workers = self._gpus_of_nodes[1 : self.ray_nodes]
         return (self.head_gpus == self.ray_gpus) + sum(gpus > 0 for gpus in workers)
+
+    @property
+    def ray_resources(self) -> list[tuple[int | None, int]]:
+        """CPUs and GPUs that each node in Ray offers, the head node first. CPUs: None is not known here."""
+        cpus = [each.cpus_per_task for each in self.slurm.components for _ in range(each.nodes)]
+        offered = self.ray_gpus
+        gpus = [offered if number else 0 for number in self._gpus_of_nodes]
+        if self.ray.head.cpus is not None:
+            cpus[0] = self.ray.head.cpus
+        gpus[0] = self.head_gpus
+        return list(zip(cpus, gpus, strict=True))[: self.ray_nodes]
 
     @property
     def gpus_of_services(self) -> str:

@@ -90,13 +90,15 @@ class Jobs:
         log = self.folder / f"slurm-{job}.out"
         return log.read_text(errors="replace") if log.exists() else ""
 
-    def wait_for(self, job: int, text: str) -> None:
+    def wait_for(self, job: int, text: str, timeout: float = HANG) -> None:
         """Wait until a text is in a job's log; AssertionError if the job ends without it."""
 
         def message() -> str:
             return f"{text!r} is not in the log:\n{self.log(job)}\n{self.cluster.job(job)}"
 
-        wait_until(lambda: text in self.log(job) or self.cluster.job(job).get("JobState") in FINAL, message)
+        wait_until(
+            lambda: text in self.log(job) or self.cluster.job(job).get("JobState") in FINAL, message, timeout
+        )
         assert text in self.log(job), message()
 
     def wait_end(self, job: int, timeout: float = HANG) -> Job:

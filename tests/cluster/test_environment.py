@@ -289,6 +289,36 @@ def none_cluster(none_layout: Layout) -> Iterator[SlurmCluster]:
         yield cluster
 
 
+@pytest.mark.parametrize(("auth", "mode"), [("auto", "token"), ("none", "disabled")])
+def test_a_home_with_ray_s_token_file(none_cluster: SlurmCluster, folder: Path, auth: str, mode: str) -> None:
+    """As `ray.init()` of Ray 2.60 leaves it. With it, `ray start --head` alone asks for that token."""
+    jobs = Jobs(none_cluster, folder, "alice")
+    token = "umask 077; mkdir -p ~/.ray; printf %064d 7 >~/.ray/auth_token"
+    assert jobs.cluster.run(["bash", "-c", token], "alice").returncode == 0
+    service = {"name": "asks", "needs_ray": True, "run": "ray status >status 2>&1; sleep 1000"}
+    run = (
+        "python3 -c 'import ray; ray.init(); print(len(ray.nodes()), \"nodes\")'; echo mode $RAY_AUTH_MODE; "
+        "until [[ -e go ]]; do sleep 0.1; done; cat status"
+    )
+    spec = bare_spec(ray={"auth": auth}, services=[service])
+    job = jobs.submit(spec, ["bash", "-c", run])
+    jobs.wait_for(job, f"\nmode {mode}\n")
+    assert "\n2 nodes\n" in jobs.log(job)
+    (line,) = [line for line in jobs.log(job).splitlines() if "] attach: " in line]
+    attach = ["bash", "-c", line.partition("] attach: ")[2]]
+    # The status is empty in the first seconds.
+    wait_until(
+        lambda: "Autoscaler status" in jobs.cluster.run(attach, "alice").stdout, lambda: jobs.log(job), 60
+    )
+    (folder / "go").touch()
+    ended = jobs.wait_end(job)
+    assert ended.code == "0:0", ended.log
+    assert "InvalidAuthToken" not in ended.log
+    shown = ended.log.partition(f"\nmode {mode}\n")[2]
+    assert "cluster status" in shown or "Autoscaler status" in shown, ended.log
+    assert jobs.cluster.run(["bash", "-c", "rm -r ~/.ray"], "alice").returncode == 0
+
+
 def bare_spec(**more: Any) -> str:
     slurm = {"nodes": 2, "cpus_per_task": 2, "mem": "1G"}
     return yaml.safe_dump({"slurm": slurm, "setup": bare.setup(), "container": {"runtime": "none"}, **more})

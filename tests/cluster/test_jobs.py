@@ -110,6 +110,9 @@ def check_values_arrive(jobs: Jobs) -> None:
         "SLURMRAY_RUN_DIR": str(job.run),
     }
     assert {name: seen["environment"].get(name) for name in expected} == expected
+    of_slurm = {name for name in seen["environment"] if name.startswith(("SLURM_", "SLURMD_"))}
+    own = of_slurm - ENVIRONMENT.keys()
+    assert own == {"SLURM_JOB_ID", "SLURM_JOB_NAME"}, "render has remarks on the others"
     check_cluster_variables(seen["environment"], job.log)
     uid = {"root": 0, "alice": 1001}[jobs.user]
     assert (written.stat().st_uid, written.stat().st_gid) == (uid, uid)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,12 +127,14 @@ def test_dashboard_and_clean(cluster: SlurmCluster, tmp_path: Path) -> None:
         config_file = Path("~/.config/slurmray/config.yaml").expanduser()
         config_file.parent.mkdir(parents=True)
         config_file.write_text("profile: lab\nprofiles: {lab: {host: login}}\n")
-        slurmray("submit", "--nodes=1", "--cpus-per-task=2", "--mem=1G", "--", "sleep", "600")
+        slurmray("submit", "--nodes=1", "--cpus-per-task=2", "--mem=1G", "--time=30", "--", "sleep", "600")
         argv = [sys.executable, "-m", "slurmray"]
         wait_until(
             lambda: local_commands.run([*argv, "attach", "--", "true"]).returncode == 0,
             lambda: slurmray("logs"),
         )
+        end = slurmray("attach", "--", "bash", "-c", "cat $RAY_TMPDIR/end_time")
+        assert 0 < int(end) - time.time() <= 1800
         browser, opened = Path(os.environ["PATH"], "xdg-open"), tmp_path / "opened"
         browser.write_text(f'#!/bin/sh\necho "$1" >{opened}\n')
         browser.chmod(0o755)

@@ -227,9 +227,10 @@ def power(base, exponent):
     import ray
     ray.init()
     task = ray.remote(lambda: base**exponent)
+    assert 0 < int(os.environ["SLURMRAY_END_TIME"]) - time.time() <= 1800
     return ray.get(task.remote()), os.environ["SLURM_ARRAY_TASK_ID"]
 
-submitter = executor(nodes=1, slurm_array_parallelism=2)
+submitter = executor(nodes=1, slurm_array_parallelism=2, timeout_min=30)
 with submitter.batch():
     batch = [submitter.submit(power, 5, 2), submitter.submit(power, 2, 5)]
 for jobs in (submitter.map_array(power, [1, 2, 3, 4], [2, 2, 2, 2]), batch):

@@ -95,9 +95,10 @@ def test_a_sweep_and_a_job_after_it(jobs: Jobs, folder: Path) -> None:
     """A job for each value: the first ends well, the second fails, the third is cancelled."""
     (folder / "sweep.yaml").write_text(
         "name: lrs\n"
-        "slurm: {nodes: 1, cpus_per_task: 1, mem: 1G}\n"
+        "slurm: {nodes: 1, cpus_per_task: 1, mem: 1G, time: 30}\n"
         "sweep: {lr: [1e-6, 5e-6, 9e-6], batch: [8]}\n"
-        "run: echo lr $lr batch $batch; [[ $lr != 5e-6 ]] || exit 3; [[ $lr != 9e-6 ]] || sleep 600\n"
+        "run: echo lr $lr batch $batch; echo left $((SLURMRAY_END_TIME - $(date +%s))); "
+        "[[ $lr != 5e-6 ]] || exit 3; [[ $lr != 9e-6 ]] || sleep 600\n"
     )
     done = slurmray("submit", "sweep.yaml")
     assert ", lrs: 3 tasks of 1 node, " in done.stdout, done.stderr
@@ -116,6 +117,7 @@ def test_a_sweep_and_a_job_after_it(jobs: Jobs, folder: Path) -> None:
         lambda: slurmray("status", str(number)).stdout + log(0) + log(1) + log(2),
     )
     assert "\nlr 1e-6 batch 8\n" in log(0)
+    assert 0 < int(re.search(r"^left (\d+)$", log(1), re.MULTILINE)[1]) <= 1800  # type: ignore[index]
     assert f"] task {number}_1: lr=5e-6 batch=8\n" in log(1)
     row = rf"  {number}_1  FAILED  lr=5e-6 batch=8  done: trainer exited with 3\n"
     assert re.fullmatch(rf"job {number} lrs: 3 tasks: .*\n{row}", slurmray("why", str(number)).stdout)
@@ -589,9 +591,10 @@ def test_up(jobs: Jobs) -> None:
     usage = done.stdout[done.stdout.index("the Ray cluster is ready:\n") :].splitlines()
     how = dict(line.split(maxsplit=1) for line in usage if "  slurmray " in line)
     ray_job = shlex.split(how["Ray"].removeprefix("job").strip())[1:-2]
-    submitted = slurmray(*ray_job, "python3", "-c", "print('a job of Ray')")
+    look = "import os; print('a job of Ray', repr(open(os.environ['RAY_TMPDIR'] + '/end_time').read()))"
+    submitted = slurmray(*ray_job, "python3", "-c", look)
     assert submitted.returncode == 0, submitted.stderr
-    assert "\na job of Ray\n" in submitted.stdout
+    assert "\na job of Ray '\\n'\n" in submitted.stdout
     jobs.cluster.run(["scancel", "--batch", "--signal=URG", str(number)])  # as Slurm does
     job = jobs.wait_end(number)
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log

@@ -11,11 +11,11 @@
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
 # slurmray-sha256: ...
 # slurmray-story: ...
-# slurmray-agent core: 36ddf9ebbb6c4376395c723ce920f6dffd2d1c1b73290731047ba1440dd22de8
+# slurmray-agent core: 5d43249394927ed6ea974ee11a27def9b2f6bd70935a2b86656799903422a0bc
 # slurmray-agent gpus: 73016a00fdd506204006d7adb08ed6a4fc94e494f8d9a7ec77c93f68313adc94
 # slurmray-agent watch: e4c005dba8ab5280625e9a0f9a205325c8e61550606d7adabcaf9f1061311866
 # slurmray-agent check: b62334a35ec6b0c3a246b4203837155495871e40c4530ad723bc2f2712b77e1e
-# slurmray-agent engine: af33e8953f11c40a31c4dcf01a8fd1754018cbbda9c9fd2cd1a71228602f92c9
+# slurmray-agent engine: 240a229b7816089f6e488285756bed2b782bf35cf804ba9bdcb2d0130116d4b6
 # slurmray-agent podman: 80a99be2a21318741efff0c593784ad66fe1d8484431de0a809a666cd6f63cb9
 # slurmray-agent docker: f7bab5e5dcee6c7d928d50372582a31f8ff0b1fb74ca3ad9195968535cf6014e
 #

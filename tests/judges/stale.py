@@ -53,6 +53,12 @@ OPENRLHF = [
     Stale("--load_checkpoint", "0.10.2", "--ckpt.load_enable", ""),
 ]
 
+# Names with dots, which came later than those above.
+OPENRLHF_0_11_2 = [
+    Stale("--algo.advantage.is_correction_enable", "0.11.2", "--algo.advantage.is_correction_level", "token"),
+    Stale("--algo.advantage.is_correction_type", "0.11.2", "--algo.advantage.is_correction_mode", "mask"),
+]
+
 RLINF = [
     Stale("actor,rollout: all", "0.2 or earlier", "actor,rollout,reward: all", ""),
     Stale(

@@ -35,6 +35,15 @@ def test_openrlhf() -> None:
     assert (verdict["error"], verdict["gpus"]) == (None, 16)
 
 
+@pytest.mark.usefixtures("in_checkout")
+def test_skyrl() -> None:
+    (verdict,) = ask("skyrl", [trainer_args("skyrl")])
+    assert verdict["error"] is None
+    for model in ("policy", "ref"):
+        assert verdict["placement"][f"{model}_num_nodes"] == 2
+        assert verdict["placement"][f"{model}_num_gpus_per_node"] == 8
+
+
 def test_rlinf(in_checkout: Path) -> None:
     """The placement, and the alternative one in the comments."""
     text = (in_checkout / "examples/rlinf.config.yaml").read_text()

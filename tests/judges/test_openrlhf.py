@@ -25,6 +25,16 @@ def old_and_new(cases: list[dict[str, str]]) -> tuple[list[dict[str, Any]], list
     return ask("openrlhf-old", [*map(join_flags, full)]), ask("openrlhf-new", [*map(join_flags, renamed)])
 
 
+def test_openrlhf_0_11_2_has_other_names_for_a_correction() -> None:
+    for row in stale.OPENRLHF_0_11_2:
+        flags = {"--actor.model_name_or_path": "m", "--reward.remote_url": "http://127.0.0.1:1"}
+        old, new = ask(
+            "openrlhf-new", [join_flags({**flags, name: row.value}) for name in (row.refused, row.instead)]
+        )
+        assert "unrecognized arguments" in old["error"], row
+        assert new["args"][row.instead.removeprefix("--")] == row.value, row
+
+
 def join_flags(flags: dict[str, str]) -> list[str]:
     return [arg for pair in flags.items() for arg in pair if arg]
 

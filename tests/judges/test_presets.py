@@ -17,6 +17,7 @@ import yaml
 
 from slurmray.plan import Advice
 from slurmray.presets import advise
+from slurmray.presets.packer import Bundle, Group, place
 from slurmray.spec.job_spec import JobSpec
 from tests.judges import documents, stale
 from tests.judges.environments import ask
@@ -316,20 +317,11 @@ def test_openrlhf_and_the_preset_agree_on_many(generation: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "gpus"),
     [
-        # OpenRLHF divides a model or an engine that is larger than a node between two nodes.
+        # OpenRLHF divides a model that is larger than a node between two nodes.
         ({"--actor_num_gpus_per_node": "16", "--init_kl_coef": "0"}, 16),
         ({"--actor_num_nodes": "16", "--actor_num_gpus_per_node": "1", "--init_kl_coef": "0"}, 16),
-        (
-            {
-                "--actor_num_gpus_per_node": "1",
-                "--init_kl_coef": "0",
-                "--vllm_num_engines": "1",
-                "--vllm_tensor_parallel_size": "3",
-            },
-            4,
-        ),
     ],
-    ids=["more than a node", "more nodes", "engine"],
+    ids=["more than a node", "more nodes"],
 )
 def test_placements_that_only_the_preset_refuses(flags: dict[str, str], gpus: int) -> None:
     common = {"--pretrain": "m", "--remote_rm_url": "http://x", "--n_samples_per_prompt": "2"}
@@ -368,8 +360,12 @@ def compare_verl(cases: list[tuple[int, int, list[str]]]) -> list[dict[str, Any]
     for (nodes, gpus, overrides), advice, verdict in zip(cases, ours, verdicts, strict=True):
         assert verdict["refused"] == {}, overrides
         asked = sum(sum(pool) for pool in verdict["pools"].values())
-        too_wide = any(max(pool) > gpus for pool in verdict["pools"].values())
-        theirs = not verdict["pools"] or asked > nodes * gpus or too_wide
+        groups = [
+            Group(name, [Bundle(3, 1)] * size, "STRICT_PACK")
+            for name, pool in verdict["pools"].items()
+            for size in pool
+        ]
+        theirs = not groups or bool(place(groups, [Bundle(99, gpus)] * nodes).waiting)
         exact = len(verdict["pools"]) > 1 or verdict["pools"].get("global_pool") == [gpus] * nodes
         assert is_refused(advice) == (theirs or not exact), (
             f"{overrides}: ours {advice}, theirs {verdict['pools']}"
@@ -432,3 +428,24 @@ def test_verl_and_the_preset_agree_on_many() -> None:
             more = [*sizes, f"{pool}.{switch}=True"]
         cases.append((nodes, gpus, [*plain, *more]))
     compare_verl(cases)
+
+
+# -- SkyRL -----------------------------------------------------------------------------------------
+
+
+def test_skyrl_and_its_preset_agree_on_engines() -> None:
+    """Engines share the policy's GPUs: their number times their size is the number of GPUs."""
+    run = ["python3", "-m", "skyrl.train.entrypoints.main_base", "trainer.policy_mini_batch_size=32"]
+    run.append("trainer.train_batch_size=32")
+    sizes = list(itertools.product((1, 2, 4, 16), (1, 2, 4, 16), (1, 2)))
+    results = []
+    for engines, width, data in sizes:
+        keys = ("num_engines", "tensor_parallel_size", "data_parallel_size")
+        given = zip(keys, (engines, width, data), strict=True)
+        options = [f"generator.inference_engine.{key}={value}" for key, value in given]
+        slurm = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 64}
+        spec = {"preset": "skyrl", "slurm": slurm, "run": [*run, *options]}
+        results.append(advise(JobSpec.model_validate(spec)))
+    cases = [[*advice.run[3:]] for advice in results if isinstance(advice.run, list)]
+    for size, advice, verdict in zip(sizes, results, ask("skyrl", cases), strict=True):
+        assert is_refused(advice) == bool(verdict["error"]), (size, advice.problems, verdict)

@@ -17,12 +17,12 @@ def test_page_has_exactly_these_rows() -> None:
         for line in PAGE.read_text().splitlines()
         if line.startswith("| `")
     ]
-    rows = [*stale.VERL, *stale.OPENRLHF, *stale.RLINF]
+    rows = [*stale.VERL, *stale.OPENRLHF, *stale.OPENRLHF_0_11_2, *stale.RLINF]
     assert cells == [[row.refused, row.since, row.instead or "nothing"] for row in rows]
 
 
 def test_openrlhf_s_preset_refuses_each_of_its_rows() -> None:
-    flags = [row.refused for row in stale.OPENRLHF]
+    flags = [row.refused for row in (*stale.OPENRLHF, *stale.OPENRLHF_0_11_2)]
     spec = {
         "preset": {"name": "openrlhf", "version": "0.11.2"},
         "slurm": {"gpus_per_node": 8},

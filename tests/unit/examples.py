@@ -15,7 +15,7 @@ EXAMPLES = {
 CHANGES = {
     "--nodes": "7",
     "--gpus-per-node": "h100:4",
-    "--cpus-per-task": "11",
+    "--cpus-per-task": "40",
     "--mem": "1T",
     "--time": "12:00:00",
     "--partition": 'a "b": c',

@@ -67,6 +67,7 @@ class ContainerProcess:
             "replace": self.on_replace,
             "succeeded": self.on_succeeded,
             "check_health": self.on_check_health,
+            "end_time": self.on_end_time,
             "collect_evidence": self.on_collect_evidence,
             "signal": self.on_signal,
             "stop": self.on_stop,
@@ -83,6 +84,7 @@ class ContainerProcess:
     def on_job(self, message: "messages.StartOfJob") -> None:
         """Store the description of this attempt."""
         self.context.job = message["job"]
+        self.context.write_end_time()
 
     def on_node(self, message: "messages.Node") -> None:
         """Store the description of this node."""
@@ -237,6 +239,11 @@ class ContainerProcess:
         is_healthy = not self.context.is_in_ray or self.ray.watch.is_healthy()
         if self.context.deadline is None and is_healthy:
             self.context.send({"type": "healthy"})
+
+    def on_end_time(self, message: "messages.EndTime") -> None:
+        """Note when Slurm ends the job."""
+        self.context.job["end_time"] = message["end_time"]
+        self.context.write_end_time()
 
     def on_collect_evidence(self, message: "messages.CollectEvidence") -> None:
         """Start the role that collects evidence about a stalled trainer."""

@@ -1,8 +1,9 @@
 """The shared state of the container process: node, job, child processes, messages to the controller."""
 
 import os
+import sys
 
-from .. import nodes
+from .. import nodes, paths
 from ..wire import codec
 from . import process_tree
 
@@ -111,6 +112,18 @@ class NodeContext:
         """`JOBID-ATTEMPT`."""
         return "%s-%d" % (self.job["id"], self.job["attempt"])
 
+    @property
+    def end_time(self) -> str:
+        """When Slurm ends the job, in seconds since 1970; "": without a time limit, or unknown."""
+        return str(self.job["end_time"] or "")
+
+    def write_end_time(self) -> None:
+        """Write it to a file in the job's folder, where the trainer can look again."""
+        try:
+            paths.replace(os.path.join(self.folder, paths.END_TIME), self.end_time.encode() + b"\n")
+        except OSError as error:  # e.g. a full disk, which need not end the job
+            sys.stderr.write("cannot write the file %s: %s\n" % (paths.END_TIME, error.strerror))
+
     def own_items(self, items: "List[Dict[str, Any]]") -> "List[Dict[str, Any]]":
         """The items of `prepare` or `services` that run on this node."""
         names, count = self.job["nodes"], self.settings["ray"]["nodes"]
@@ -121,8 +134,6 @@ class NodeContext:
 
         Not isolated (-I): it may import Ray or the trainer's packages from PYTHONPATH or the user's folder.
         """
-        import sys
-
         return [sys.executable, os.path.join(self.folder, "agent"), role]
 
     def send(self, message: "messages.ToController") -> None:

@@ -142,18 +142,18 @@ class RayJob:
         if self.client is None:
             self._caught = self._caught or number
         elif not self._send(os.killpg, number):
-            background_io.start("the end of Ray's job", lambda: self._ask("stop_job"))
+            background_io.start("the end of Ray's job", self._stop_job)
 
-    def _ask(self, method: str) -> "Any":
-        """Call a method of Ray's client for the job."""
+    def _stop_job(self) -> None:
         require_own_dashboard(self.request["dashboard"])
-        return getattr(self.client, method)(self.request["id"])
+        self.client.stop_job(self.request["id"])
 
     def _poll_info(self) -> None:
         """Keep `_info` up to date. Runs in a thread, as the dashboard may not answer for minutes."""
         while True:
             try:
-                self._info = self._ask("get_job_info")
+                require_own_dashboard(self.request["dashboard"])
+                self._info = self.client.get_job_info(self.request["id"])
                 self._last_answer = time.monotonic()
             except Exception:
                 pass

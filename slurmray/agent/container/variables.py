@@ -252,6 +252,7 @@ def job(context: "NodeContext") -> "Variables":
         "SLURMRAY_ATTEMPT": str(of_job["attempt"] + of_job["restarts_before"] + of_job["restart"]),
         "SLURMRAY_RESTART": str(of_job["restart"]),
         "SLURMRAY_RUN_DIR": of_job["run_dir"],
+        "SLURMRAY_END_TIME": context.end_time,
         "SLURM_JOB_ID": of_job["id"],
         "SLURM_JOB_NAME": of_job["name"],
     }

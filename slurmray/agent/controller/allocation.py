@@ -48,10 +48,22 @@ def find_components(settings: "Settings", nodes: "List[str]") -> "List[Component
     if count != wanted:
         message = "scontrol show hostnames found %d nodes, the script is for %d. See its messages above"
         raise job_errors.JobError("config", message % (count, wanted))
-    shown = _read_output(["scontrol", "show", "job", env["SLURM_JOB_ID"]], 20)
-    for component in components:
-        component.record = job_record.find_record(shown, component.env["SLURM_JOB_ID"])
+    read_records(components)
     return components
+
+
+def read_records(components: "List[Component]") -> None:
+    """Ask Slurm for the records of all components. Where it does not answer, they stay as they are."""
+    shown = _read_output(["scontrol", "show", "job", os.environ["SLURM_JOB_ID"]], 20)
+    for component in components:
+        record = job_record.find_record(shown, component.env["SLURM_JOB_ID"])
+        component.record = record or component.record
+
+
+def end_time(components: "List[Component]") -> int:
+    """When Slurm ends the first of them, in seconds since 1970; 0: without a time limit, or unknown."""
+    times = [job_record.read_end_time(component.record) for component in components]
+    return min(filter(None, times), default=0)
 
 
 def make_job(
@@ -99,6 +111,7 @@ def make_job(
         "mark": os.urandom(16).hex(),
         "token": os.urandom(32).hex(),
         "started": started,
+        "end_time": end_time(components),
         "env": variables,
         "done_before": [],
         "stalls": 0,

@@ -82,6 +82,7 @@ class Controller(Decider):
             "trainer": self._on_trainer,
             "attach": self._on_attach,
             "dashboard": self._on_dashboard,
+            "unplaceable": self._on_unplaceable,
             "not_ready": self.gate.on_not_ready,
             "failed": self._on_failed,
             "gpus": self._on_gpus,
@@ -330,6 +331,10 @@ class Controller(Decider):
 
     def _on_dashboard(self, node: str, message: "messages.Dashboard", _now: float) -> None:
         self.log.event("dashboard", node=node, port=message["port"], address=message["address"])
+
+    def _on_unplaceable(self, _node: str, message: "messages.Unplaceable", _now: float) -> None:
+        name = "unplaceable_end" if message["ended"] else "unplaceable"
+        self.log.event(name, text=message["text"], fix=message["fix"])
 
     def _on_failed(self, node: str, message: "messages.Failed", now: float) -> None:
         if message["kind"] in UNFIT and not self.state.has_trained:

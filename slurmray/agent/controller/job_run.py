@@ -9,7 +9,7 @@ import sys
 
 from .. import background_io, command_runner, heartbeat, job_log, loader, parts, paths, script_parts, signals
 from ..wire import codec
-from . import run_directory, step_environment
+from . import allocation, run_directory, step_environment
 from .decisions import Controller
 from .losses import SLURMCTLD
 from .outcome import outcome_of
@@ -38,6 +38,7 @@ SERVICE_WAIT = 2.0  # seconds for the steps of services to end after the others
 OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
 LOST_OUTPUT_WAIT = 2.0  # the same where the head node may be lost, or the trainer has not opened its output
 PROGRESS_INTERVAL = 10.0  # seconds between two looks at the job's log and the progress file
+END_TIME_INTERVAL = 120.0  # seconds between two questions when Slurm ends the job
 CONNECT_TIMEOUT = 1.0  # seconds
 LOG_WAIT = 20.0  # seconds, for a log in the run directory
 PING_TIMEOUT = 2.0  # seconds for slurmctld
@@ -79,6 +80,8 @@ class JobRun:
         self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
         self._cancel = heartbeat.Timer(CANCEL_INTERVAL)  # looks for `slurmray cancel --now`
         self._progress = heartbeat.Timer(PROGRESS_INTERVAL)  # looks for the trainer's progress
+        self._end_time = heartbeat.Timer(END_TIME_INTERVAL)
+        self._end_time.is_due(0.0)  # make_job() has just asked
         # What other threads have found out: functions of the controller, which also get the time.
         self._inbox: "collections.deque[Callable[[float], None]]" = collections.deque()
 
@@ -131,7 +134,15 @@ class JobRun:
             self.files.submit(self._read_cancel)
         if self._progress.is_due(now) and parts.is_needed("watch", self.settings):
             self.files.submit(self._read_progress)
+        if self._end_time.is_due(now):
+            self._questions.submit(self._read_end_time)
         controller.tick(now)
+
+    def _read_end_time(self) -> None:
+        """Ask when Slurm ends the job, and let the nodes know. In a thread, as slurmctld may be slow."""
+        allocation.read_records(self.components)
+        self.job["end_time"] = allocation.end_time(self.components)
+        self.send({"type": "end_time", "end_time": self.job["end_time"]})
 
     def _read_progress(self) -> None:
         """Look whether the job's log has grown, and when the progress file was changed.

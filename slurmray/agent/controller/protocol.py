@@ -169,6 +169,9 @@ KINDS = {
         is_from_head=True,
     ),
     "dashboard": Kind({"address": _text(_ADDRESS), "port": _number(65535)}, is_from_head=True),
+    "unplaceable": Kind(
+        {"text": _text("[ -~]{1,300}"), "fix": _text("[ -~]{1,300}"), "ended": _is_bool}, is_from_head=True
+    ),
     "trainer": Kind({"command": _ANY}, (READY,), is_from_head=True, job=TRAINING),
     "not_ready": Kind({"missing": _ANY, "why": _ANY}),
     "exit": Kind({"code": _number(255)}, (TRAINING,), is_from_head=True, job=TRAINED),

@@ -1,6 +1,6 @@
 """Images for Podman and Docker on a node: load, build, pull or share them."""
 
-from .image_commands import find_failure, load
+from .image_commands import load, record_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def load_archive(node: "NodeApi", runtime: "ImageStore", archive: str) -> None:
     """Load container.archive. Records findings."""
     result = load(node, runtime, archive)
     if result.code:
-        find_failure(node, runtime.program, "load", runtime.image, result)
+        record_failure(node, runtime.program, "load", runtime.image, result)
     elif not (runtime.works() and runtime.image_is_here):
         fix = "set container.image to the name that %s load prints" % runtime.program
         node.finding("image", archive, "has no image of that name", runtime.image, fix)

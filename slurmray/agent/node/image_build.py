@@ -2,7 +2,7 @@
 
 import os
 
-from .image_commands import find_failure, run_with_tmpdir
+from .image_commands import record_failure, run_with_tmpdir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def build(node: "NodeApi", runtime: "ImageStore", recipe: "Build") -> bool:
         argv = ["build", "--force-rm", "--tag", runtime.image, "--file", file, context]
         result = run_with_tmpdir(node, runtime.program, argv, runtime.image)
         if result.code:
-            find_failure(node, runtime.program, "build", runtime.image, result)
+            record_failure(node, runtime.program, "build", runtime.image, result)
         return not result.code
     finally:
         if lock:

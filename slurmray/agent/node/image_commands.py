@@ -34,7 +34,7 @@ def run_with_tmpdir(
         job_folder.remove_tree(scratch)
 
 
-def find_failure(node: "NodeApi", program: str, verb: str, image: str, result: "Result") -> None:
+def record_failure(node: "NodeApi", program: str, verb: str, image: str, result: "Result") -> None:
     """Record a finding about a command that failed."""
     why = error_line(result.out + "\n" + result.err) or result.why
     recipe = node.settings["container"]["build"]

@@ -17,7 +17,7 @@ import time
 
 from .. import background_io, hosts
 from ..fixes import TRANSIENT, UNREACHABLE
-from .image_commands import find_failure, run_with_tmpdir
+from .image_commands import record_failure, run_with_tmpdir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def pull(node: "NodeApi", runtime: "ImageStore", name: str) -> bool:
         if attempt == TRIES or watch.why or is_unreachable or not re.search(TRANSIENT, result.out):
             break
         node.wait(attempt * 10 + jitter.random() * 10)
-    find_failure(node, runtime.program, "pull", name, result)
+    record_failure(node, runtime.program, "pull", name, result)
     return False
 
 

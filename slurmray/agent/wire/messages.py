@@ -162,6 +162,14 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         address: str
         port: int
 
+    class Unplaceable(TypedDict):
+        """No node could hold a demand of Ray for a minute, even an empty one."""
+
+        type: Literal["unplaceable"]
+        text: str  # what is asked for, and what there is
+        fix: str
+        ended: bool  # this is over
+
     class NotReady(TypedDict):
         """A node is not ready when the time is up."""
 
@@ -326,6 +334,12 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         type: Literal["stop_at_limit"]
         seconds: float  # until SIGKILL
 
+    class EndTime(TypedDict):
+        """When Slurm ends the job, which `scontrol update` may have changed; every 2 minutes."""
+
+        type: Literal["end_time"]
+        end_time: int  # as in Job
+
     class CollectEvidence(TypedDict):
         """The trainer is stalled: the nodes write what they can find out into the run directory."""
 
@@ -388,6 +402,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         TrainerWaits,
         Attach,
         Dashboard,
+        Unplaceable,
         NotReady,
         Exit,
         Healthy,
@@ -418,6 +433,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         Stop,
         StopAtLimit,
         StopBeforeRestart,
+        EndTime,
         CollectEvidence,
     ]
     ToContainer = Union[ToNodes, ScriptSettings, Node, ServiceEnded]

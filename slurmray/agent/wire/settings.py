@@ -202,6 +202,7 @@ if TYPE_CHECKING:
         mark: str  # random, of this attempt: in the run directory and on its containers
         token: str  # for Ray
         started: float  # time.time() when the batch script began
+        end_time: int  # when Slurm ends the job, in seconds since 1970; 0: without a time limit, or unknown
         env: Dict[str, str]  # variables in `env_from_submitter`, and the sweep's parameters
         done_before: List[str]  # prepare steps completed in earlier attempts, not to be repeated
         stalls: int  # of the trainer so far, in this attempt

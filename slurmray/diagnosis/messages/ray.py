@@ -89,10 +89,11 @@ MESSAGES: tuple[Message, ...] = (
         "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect",
         "Ray 2.60, run",
         r"RPC error: InvalidAuthToken: |Unauthenticated: .{0,200}InvalidAuthToken",
-        "The process has another token than the Ray cluster: it is of another job, or its environment has the token of "
-        "another cluster.",
+        "The process has another token than the Ray cluster, or none: it is of another job, or its environment has the "
+        "token of another cluster. Where ~/.ray/auth_token exists, which `ray.init()` of Ray 2.60 writes, `ray start --head` "
+        "asks for that token, but `ray start --address` and `ray.init()` send none.",
         "Leave RAY_AUTH_TOKEN and RAY_AUTH_TOKEN_PATH out of env, and the trainer's address of Ray to slurmray: each job "
-        "has a token of its own.",
+        "has a token of its own. For a `ray start` of your own set RAY_AUTH_MODE=token on all nodes and for the trainer.",
     ),
     Message(
         "ray-gpus-hidden",

@@ -22,6 +22,7 @@ from slurmray.agent.container.ray import command as ray_command
 from slurmray.errors import ExitCode
 from slurmray.plan import Fact
 from slurmray.resources import data_folder
+from slurmray.slurm import syntax
 from slurmray.spec.job_spec import JobSpec
 
 # Fixed: dstack gives a node to one run at a time, and these lie below the kernel's ephemeral ports.
@@ -81,7 +82,7 @@ def make_commands(spec: JobSpec, node_env: Mapping[str, Fact]) -> list[str]:
 
     node_env: the variables that a preset sets on each node. ValueError if two ports are the same.
     """
-    ports = choose_ports(spec)
+    ports, limit = choose_ports(spec), syntax.seconds(dict(spec.slurm.given()).get("time") or "UNLIMITED")
     _refuse_clashes(ports)
     programs = {"PROBE": f"{_read_agent_file('container/ray/readiness.py')}\n{_read_file('probe.py')}"}
     if spec.run is None:
@@ -95,6 +96,8 @@ def make_commands(spec: JobSpec, node_env: Mapping[str, Fact]) -> list[str]:
         f"PORT={ports[port_places.GCS]} MASTER_PORT={ports[port_places.MASTER]}",
         f"READY_TIMEOUT={spec.ray.ready_timeout}",
         f"STOP_SIGNAL={spec.stop.signal}",
+        # dstack counts max_duration from about here (runner/internal/runner/executor).
+        f"export SLURMRAY_END_TIME={f'$(($(date +%s) + {limit}))' if limit else ''}",
         *_format_array("RAY_ARGS", [*node_options, *spec.ray.args]),
         *_format_array("HEAD_ARGS", [*head_options, *spec.ray.head_args]),
         *_format_array("WORKER_ARGS", spec.ray.worker_args),

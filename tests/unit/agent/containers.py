@@ -246,6 +246,7 @@ JOB: dict[str, Any] = {
     "cpus": [4],
     "memory": [0],
     "grace": 10,
+    "end_time": 0,
     "slurmd_port": 1,
     "run_dir": "/nowhere",
     "log_file": "/nowhere/log",

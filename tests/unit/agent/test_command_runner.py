@@ -139,7 +139,10 @@ def test_what_goes_to_the_log(capfd: pytest.CaptureFixture[str], is_logged: bool
 
 def test_slurm_s_commands_get_no_options_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQUEUE_STATES", "PD")
-    assert "SQUEUE_STATES" not in command_runner.run_slurm(["env"], HANG).out
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    lines = command_runner.run_slurm(["env"], HANG).out.splitlines()
+    assert not any(line.startswith("SQUEUE_STATES=") for line in lines)
+    assert [line for line in lines if line.startswith("SLURM_TIME_FORMAT=")] == ["SLURM_TIME_FORMAT=%s"]
 
 
 def test_a_relative_program_that_is_not_executable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

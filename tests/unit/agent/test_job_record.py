@@ -34,6 +34,8 @@ FIELDS = {
     **{"ArrayTaskId": "3", "ArrayJobId": "99", "HetJobOffset": "1", "JobId": "99", "JobState": "FAILED"},
     **{"Restarts": "7", "ExitCode": "9:9", "MinMemoryCPU": "5M", "ReqNodeList": "x", "ExcNodeList": "x"},
     **{
+        "TimeLimit": "UNLIMITED",
+        "EndTime": "1",
         "Partition": "x",
         "StdOut": "/x",
         "WorkDir": "/x",
@@ -80,6 +82,25 @@ def test_tasks_that_wait_together_are_none() -> None:
 def test_the_memory_that_a_job_is_charged_for(lines: str, expected: float) -> None:
     shown = record("7").replace("   MinCPUs", lines + "   MinCPUs")
     assert job_record.read_charged_memory(find_record(shown, "7")) == expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "end", "expected"),
+    [
+        ("01:00:00", "1795998000", 1795998000),
+        ("UNLIMITED", "1827534000", 0),
+        ("UNLIMITED", "Unknown", 0),
+        ("365-00:00:00", "1827534000", 0),
+        ("01:00:00", "Unknown", 0),
+        ("01:00:00", "2026-11-29T12:40:29", 0),  # by a Slurm that does not know SLURM_TIME_FORMAT
+        ("01:00:00", "9" * 11, 0),
+    ],
+)
+def test_when_slurm_ends_a_job(limit: str, end: str, expected: int) -> None:
+    lines = f"   RunTime=00:00:01 TimeLimit={limit} TimeMin=N/A\n   StartTime=1 EndTime={end} Deadline=N/A\n"
+    shown = record("7").replace("   NumNodes", lines + "   NumNodes")
+    assert job_record.read_end_time(find_record(shown, "7")) == expected
+    assert job_record.read_end_time({}) == 0
 
 
 @pytest.mark.parametrize("shown", ["", ARRAY, "slurm_load_jobs error: Invalid job id specified\n"])

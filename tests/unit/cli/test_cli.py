@@ -235,7 +235,7 @@ def test_the_first_command_of_a_new_user() -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines() == [
         "wrote generated.sh: 2 nodes, no GPUs (request them with --gpus-per-node 8), "
-        "CPUs: Slurm's default, often 1 (request more with --cpus-per-task 8), default partition, default "
+        "CPUs: Slurm's default, often 1 (request more with --cpus-per-task), default partition, default "
         "time limit, the built-in check",
         "submit it with: sbatch generated.sh",
         "or try it on this machine: slurmray rehearse generated.sh",
@@ -377,7 +377,7 @@ def test_a_task_of_dstack() -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines() == [
         "wrote generated.dstack.yml: 2 nodes, 8 GPUs each, CPUs: 2 or more, as the instance has "
-        "(request more with --cpus-per-task 8), the built-in check",
+        "(request more with --cpus-per-task), the built-in check",
         "env.B is not set in your environment; export it before dstack apply",
         "not used by dstack, left out: slurm.partition",
         "container.shm_size is not set: /dev/shm has 64 MB under dstack; set a larger size, e.g. 64g",

@@ -248,7 +248,14 @@ def test_programs_that_nodes_need() -> None:
 def test_variables_of_the_trainer() -> None:
     context = NodeContext("/folder", "node1", lambda _role, _code: None)
     settings: Any = {"ray": {"gpus": 8, "nodes": 1}, "trainer": {"nnodes": 1}}
-    job: Any = {"nodes": ["node1"], "attempt": 0, "restarts_before": 0, "restart": 0, "run_dir": "/"}
+    job: Any = {
+        "nodes": ["node1"],
+        "attempt": 0,
+        "restarts_before": 0,
+        "restart": 0,
+        "run_dir": "/",
+        "end_time": 0,
+    }
     job |= {"id": "8", "name": "x", "name_for_commands": "7_1"}
     context.settings, context.job, context.ports, context.is_ready = settings, job, [0] * 16, True
     given = variables.collect((variables.job, variables.ray_address, variables.master), context)

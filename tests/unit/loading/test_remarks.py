@@ -89,11 +89,28 @@ def test_variables_of_slurm_that_a_container_lacks() -> None:
         "run: $SLURM_NNODES is not set in the container; use $NNODES",
         "run: $SLURM_NTASKS is not set in the container; pass it on with env: {SLURM_NTASKS: null}",
     ]
-    assert list_remarks(["bash", "-c", "x $SLURM_PROCID"]) == [
-        "run: $SLURM_PROCID is not set in the container; use $NODE_RANK"
-    ]
+    others = {
+        "SLURM_PROCID": "NODE_RANK",
+        "SLURM_JOB_END_TIME": "SLURMRAY_END_TIME",
+        "SLURM_RESTART_COUNT": "SLURMRAY_ATTEMPT",
+    }
+    for name, own in others.items():
+        lines = list_remarks(["bash", "-c", f"x ${name}"])
+        assert lines == [f"run: ${name} is not set in the container; use ${own}"]
     for runtime in ("none", "pyxis"):
         assert list_remarks(run, container={"runtime": runtime}) == []
+    assert list_remarks("SLURM_NTASKS=4; echo $SLURM_NTASKS") == []
+
+
+def test_variables_of_slurm_in_other_commands() -> None:
+    service = {"run": "x ${SLURMD_NODENAME}"}
+    services = [{"name": "web", **service}, {"name": "daemon", "host": True, **service}]
+    prepare = [{"name": "data", "run": ["bash", "-c", "x $SLURM_NTASKS"]}]
+    assert list_remarks(None, prepare=prepare, services=services) == [
+        "prepare: data: $SLURM_NTASKS is not set in the container; pass it on with env: {SLURM_NTASKS: null}",
+        "services: web: $SLURMD_NODENAME is not set in the container; "
+        "pass it on with node_env: export NODE_S=$SLURMD_NODENAME",
+    ]
 
 
 def test_a_variable_of_a_node_is_not_the_submitter_s() -> None:

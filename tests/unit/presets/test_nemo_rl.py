@@ -17,7 +17,7 @@ APART = "policy.generation.colocated.enabled=False"  # Hydra ignores case
 
 def job(*overrides: str, nodes: int = 3, **fields: Any) -> JobSpec:
     """A job of NeMo-RL on nodes with 8 GPUs each."""
-    slurm = {"nodes": nodes, "gpus_per_node": 8}
+    slurm = {"nodes": nodes, "gpus_per_node": 8, "cpus_per_task": 64}
     return JobSpec.model_validate({"preset": "nemo-rl", "slurm": slurm, "run": [*MAIN, *overrides], **fields})
 
 
@@ -73,3 +73,11 @@ def test_refused(overrides: list[str], nodes: int, text: str) -> None:
     lines = problems(job(*overrides, nodes=nodes))
     assert len(lines) == 1, lines
     assert lines[0].startswith(text)
+
+
+@pytest.mark.parametrize(("nodes", "name"), [(3, "num_nodes"), (1, "gpus_per_node")])
+def test_generation_apart_without_its_resources(nodes: int, name: str) -> None:
+    (remark,) = advise(job(APART, nodes=nodes)).remarks
+    assert remark.startswith(
+        f"{OF_GENERATION}.{name} is not set in run, and NeMo-RL fails without it, if the file"
+    )

@@ -40,7 +40,11 @@ def dotted(text: str) -> str:
 
 def job(flags: str, **fields: Any) -> JobSpec:
     """A job of OpenRLHF on 2 nodes with 8 GPUs each."""
-    spec = {"preset": "openrlhf", "slurm": {"nodes": 2, "gpus_per_node": 8}, "run": [*MAIN, *flags.split()]}
+    spec = {
+        "preset": "openrlhf",
+        "slurm": {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 64},
+        "run": [*MAIN, *flags.split()],
+    }
     return JobSpec.model_validate({**spec, **fields})
 
 
@@ -163,8 +167,6 @@ JOB = "the job has 2 nodes x 8 = 16"
         (f"{GRPO} --ref_num_nodes=-1", "--ref_num_nodes '-1': expected a number of GPUs or nodes"),
         (f"{GRPO} --vllm_num_engines 99999999999", "--vllm_num_engines '99999999999': too large, expected a number of GPUs or nodes"),
         # engines
-        (f"{GRPO} --vllm_num_engines 1 --vllm_tensor_parallel_size 16", "--vllm_tensor_parallel_size 16: engines of 16 do not divide the 8 GPUs of a node: choose a divisor of 8"),
-        (f"{GRPO} --vllm_num_engines 2 --vllm_tensor_parallel_size 3", "--vllm_tensor_parallel_size 3: engines of 3 do not divide the 8 GPUs of a node: choose a divisor of 8"),
         (f"{GRPO} --colocate_all_models --vllm_num_engines 2 --vllm_tensor_parallel_size 4", "vllm 2 engines x 4 (8) and actor 2 x 8 (16): the engines use the actor's GPUs because of --colocate_all_models: write --vllm_num_engines 4"),
         (f"{GRPO} --colocate_all_models --actor_num_gpus_per_node 3 --ref_num_gpus_per_node 3 --vllm_num_engines 2 --vllm_tensor_parallel_size 4", "vllm 2 engines x 4 (8) and actor 2 x 3 (6): the engines use the actor's GPUs because of --colocate_all_models: choose another size of engine"),
         # who shares
@@ -179,11 +181,25 @@ def test_wrong_placements(flags: str, expected: str, form: Any) -> None:
     assert texts(advise(job(form(flags)))) == [form(expected)]
 
 
+@both_forms
+@pytest.mark.parametrize(
+    ("engines", "size", "gpus", "services"),
+    [(1, 16, 8, ""), (3, 4, 6, " (services use 2 of 8 on each node: reward 2)")],
+)
+def test_engines_across_nodes(engines: int, size: int, gpus: int, services: str, form: Any) -> None:
+    flags = f"{GRPO} --init_kl_coef 0 --colocate_all_models"
+    service = [{"name": "reward", "run": "x", "gpus": 2}] if services else []
+    text = form(f"{flags} --vllm_num_engines {engines} --vllm_tensor_parallel_size {size}")
+    advice = advise(job(text, services=service))
+    lies = f"engines of {size} lie across nodes of {gpus} GPUs{services}, which is slow"
+    remark = form(f"--vllm_tensor_parallel_size {size}: {lies}: a divisor of {gpus} does not")
+    assert (advice.problems, advice.remarks) == ([], [remark])
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
         ("--actor_num_gpus_per_node 8", "--actor_num_gpus_per_node 8, the job has 2 nodes x 6 = 12 (services use 2 of 8 on each node: reward 2): write 6 or less, or set slurm.gpus_per_node: 10, 8 and those of services"),
-        ("--colocate_all_models --vllm_num_engines 3 --vllm_tensor_parallel_size 4", "--vllm_tensor_parallel_size 4: engines of 4 do not divide the 6 GPUs of a node (services use 2 of 8 on each node: reward 2): choose a divisor of 6"),
     ],
 )  # fmt: skip
 def test_gpus_of_services(flags: str, expected: str) -> None:
@@ -210,7 +226,11 @@ def test_gpus_of_services(flags: str, expected: str) -> None:
 )  # fmt: skip
 def test_flags_of_another_version(flags: str, version: str | None, expected: str | None) -> None:
     advice = advise(
-        job(flags, preset={"name": "openrlhf", "version": version}, slurm={"nodes": 8, "gpus_per_node": 8})
+        job(
+            flags,
+            preset={"name": "openrlhf", "version": version},
+            slurm={"nodes": 8, "gpus_per_node": 8, "cpus_per_task": 64},
+        )
     )
     assert texts(advice) == ([expected] if expected else [])
 

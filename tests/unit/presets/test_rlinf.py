@@ -319,3 +319,9 @@ def test_gpus_of_services() -> None:
     assert mistakes(job("actor,rollout: all", "cluster.num_gpus_per_node=8", services=[service])) == [
         "cluster.num_gpus_per_node is 8, the job has 4 nodes x 6 = 24 (services use 2 of 8 on each node: retriever 2): write 6, or set slurm.gpus_per_node: 10, 8 and those of services"
     ]
+
+
+@pytest.mark.parametrize(("codes", "count"), [([85], 1), ([1, 255], 0), ([1, 3], 1)])
+def test_exit_codes_that_rlinf_hides(codes: list[int], count: int) -> None:
+    remarks = advise(job("actor,rollout,reward: 0-31", restart={"exit_codes": codes})).remarks
+    assert len([text for text in remarks if text.startswith("restart.exit_codes: ")]) == count

@@ -28,7 +28,7 @@ def job(text: str, nodes: int = 2, gpus: int = 8, **fields: Any) -> JobSpec:
     Path("roll.yaml").write_text(text)
     spec = {
         "preset": {"name": "roll", "config": "roll.yaml"},
-        "slurm": {"nodes": nodes, "gpus_per_node": gpus},
+        "slurm": {"nodes": nodes, "gpus_per_node": gpus, "cpus_per_task": 64},
         "run": RUN,
     }
     return JobSpec.model_validate({**spec, **fields})

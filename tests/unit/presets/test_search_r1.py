@@ -37,7 +37,11 @@ GUIDE = [
 
 def job(*overrides: str, **fields: Any) -> JobSpec:
     """A job of Search-R1 on 2 nodes with 8 GPUs each."""
-    spec = {"preset": "search-r1", "slurm": {"nodes": 2, "gpus_per_node": 8}, "run": [*MAIN, *overrides]}
+    spec = {
+        "preset": "search-r1",
+        "slurm": {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 64},
+        "run": [*MAIN, *overrides],
+    }
     return JobSpec.model_validate({**spec, **fields})
 
 
@@ -78,7 +82,7 @@ def test_a_retriever_on_the_loopback_must_be_on_every_node(override: str, expect
     for where, remarks in (("all", []), ("head", expected)):
         service = {"name": "retriever", "run": "bash retrieval_launch.sh", "where": where}
         assert advise(job(override, services=[service])).remarks == remarks
-        one = {"nodes": 1, "gpus_per_node": 8}
+        one = {"nodes": 1, "gpus_per_node": 8, "cpus_per_task": 64}
         assert advise(job(override, services=[service], slurm=one)).remarks == []
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - one line for one case
 """SkyRL's preset: nodes and GPUs of policy and reference model, and the inference engines."""
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FILLED_IN = [
 
 def job(*overrides: str, **fields: Any) -> JobSpec:
     """A job of SkyRL on 2 nodes with 8 GPUs each."""
-    slurm = {"nodes": 2, "gpus_per_node": 8}
+    slurm = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 64}
     return JobSpec.model_validate({"preset": "skyrl", "slurm": slurm, "run": [*MAIN, *overrides], **fields})
 
 
@@ -98,3 +99,43 @@ def test_accepted(overrides: list[str]) -> None:
 def test_refused(overrides: list[str], text: str) -> None:
     (finding,) = advise(job(*overrides)).problems
     assert finding.text.startswith(text)
+
+
+def test_sft() -> None:
+    run = ["python3", "-m", "skyrl.train.main_sft", "model.path=x"]
+    advice = advise(job(run=run))
+    assert advice.run == [*run, "placement.num_nodes=2", "placement.num_gpus_per_node=8"]
+    (finding,) = advise(job(run=run, slurm={"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 7})).problems
+    assert finding.text.endswith(": set it to 8 or more")
+
+
+APART = [
+    "trainer.placement.colocate_all=false",
+    *(f"trainer.placement.policy_{name}" for name in ("num_nodes=1", "num_gpus_per_node=8")),
+]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problems", "remarks"),
+    [
+        ([*APART, f"{ENGINES}.num_engines=8"], [], []),
+        ([*APART, *FOUR], ["engines (16) + policy 1 x 8 (8) = 24 GPUs, the job has 2 nodes x 8 = 16: "], []),
+        ([*APART, f"{ENGINES}.num_engines=4"], [], ["engines (4) + policy 1 x 8 (8) = 12 GPUs, the job has 2"]),
+        # The sum fits. Engines are packed on a node, and each node of a model has to be a whole one.
+        (
+            [APART[0], f"{ENGINES}.num_engines=4", *(each.replace("=8", "=6").replace("=1", "=2") for each in APART[1:])],
+            ["policy asks Ray for 2 x 6 GPUs, the job has 2 nodes x 8 = 16, of which 8 on 1 node, 4 on 1 node are free for it: "],
+            [],
+        ),
+        ([*APART, "trainer.critic.model.path=x", f"{ENGINES}.num_engines=8"], ["engines (8) + policy 1 x 8 (8) + critic 1 x 1 (1) = 17"], []),
+        ([*APART, "trainer.placement.colocate_policy_ref=false", *FOUR], [], []),
+        ([*APART, f"{ENGINES}.run_engines_locally=false", *FOUR], [], []),
+    ],
+)  # fmt: skip
+def test_engines_apart(overrides: list[str], problems: list[str], remarks: list[str]) -> None:
+    advice = advise(job(*overrides))
+    found = [finding.text for finding in advice.problems]
+    assert len(found) == len(problems)
+    assert all(map(str.startswith, found, problems)), found
+    assert len(advice.remarks) == len(remarks)
+    assert all(map(str.startswith, advice.remarks, remarks)), advice.remarks

@@ -15,7 +15,7 @@ FILLED_IN = ["--actor-num-nodes", "2", "--actor-num-gpus-per-node", "8"]
 
 def job(*flags: str, gpus: int = 8, **fields: Any) -> JobSpec:
     """A job of slime on 2 nodes."""
-    slurm = {"nodes": 2, "gpus_per_node": gpus}
+    slurm = {"nodes": 2, "gpus_per_node": gpus, "cpus_per_task": 64}
     return JobSpec.model_validate({"preset": "slime", "slurm": slurm, "run": [*MAIN, *flags], **fields})
 
 
@@ -53,7 +53,7 @@ def test_nodes_with_another_number_of_gpus() -> None:
         (["--colocate", "--rollout-num-gpus-per-engine", "16"], []),
         (["--colocate", "--actor-num-nodes", "$N"], []),
         (["--debug-rollout-only", "--actor-num-nodes", "9"], []),
-        (["--rollout-external", "--actor-num-nodes", "9"], []),
+        (["--rollout-external-engine-addrs", "--actor-num-nodes", "9"], []),
     ],
 )
 def test_accepted(flags: list[str], remarks: list[str]) -> None:

@@ -15,10 +15,14 @@ from slurmray.spec.job_spec import JobSpec
 from tests.plans import plan_of
 
 MAIN = ["python3", "-m", "verl.trainer.main_ppo"]
+FULLY_ASYNC_MAIN = ["python3", "-m", "verl.experimental.fully_async_policy.fully_async_main"]
 FILLED_IN = ["trainer.nnodes=2", "trainer.n_gpus_per_node=8"]
 TP = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 PP = "actor_rollout_ref.rollout.pipeline_model_parallel_size"
 ROLLOUT = "actor_rollout_ref.rollout"
+# The mode in which rollouts have a pool of their own, with what it asserts; verl's batch sizes pass.
+SEPARATE = ["trainer.v1.trainer_mode=separate_async", f"{ROLLOUT}.checkpoint_engine.backend=nccl"]
+FULLY_ASYNC = ["actor_rollout_ref.hybrid_engine=False", "data.train_batch_size=0"]
 
 # Overrides like in verl's guide for several nodes, with characters that a shell or Hydra may misread.
 HOSTILE = [
@@ -36,7 +40,9 @@ HOSTILE = [
 
 def job(*overrides: str, **fields: Any) -> JobSpec:
     """A job of verl on 2 nodes with 8 GPUs each."""
-    spec = {"preset": "verl", "slurm": {"nodes": 2, "gpus_per_node": "h100:8"}, "run": [*MAIN, *overrides]}
+    slurm = {"nodes": 2, "gpus_per_node": "h100:8", "cpus_per_task": 64}
+    main = FULLY_ASYNC_MAIN if FULLY_ASYNC[0] in overrides else MAIN
+    spec = {"preset": "verl", "slurm": slurm, "run": [*main, *overrides]}
     return JobSpec.model_validate({**spec, **fields})
 
 
@@ -148,9 +154,9 @@ def test_settings_have_the_arguments() -> None:
         ([f"{TP}=4", f"{PP}=3"], "rollout.tensor_model_parallel_size=4 x pipeline_model_parallel_size=3: engines of 12 do not divide 2 nodes x 8 = 16 GPUs: choose a divisor of 8"),
         ([f"{TP}=8", f"{ROLLOUT}.data_parallel_size=0"], "rollout.data_parallel_size=0: expected 1 or more"),
         ([f"{TP}=0"], "rollout.tensor_model_parallel_size=0: expected 1 or more"),
-        ([f"{ROLLOUT}.nnodes=1"], "actor_rollout_ref.rollout has its own GPUs: set trainer.nnodes and trainer.n_gpus_per_node to what the trainer uses"),
-        ([f"{ROLLOUT}.nnodes=1", *FILLED_IN], "trainer 2 x 8 + actor_rollout_ref.rollout 1 x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"),
-        ([f"{ROLLOUT}.nnodes=1", f"{ROLLOUT}.n_gpus_per_node=16", "trainer.nnodes=1", FILLED_IN[1]], "trainer 1 x 8 + actor_rollout_ref.rollout 1 x 16: a node of the job has 8 GPUs: set actor_rollout_ref.rollout.n_gpus_per_node to 8 or less"),
+        ([*SEPARATE, f"{ROLLOUT}.nnodes=1"], "actor_rollout_ref.rollout has its own GPUs: set trainer.nnodes and trainer.n_gpus_per_node to what the trainer uses"),
+        ([*SEPARATE, f"{ROLLOUT}.nnodes=1", *FILLED_IN], "trainer 2 x 8 + actor_rollout_ref.rollout 1 x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"),
+        ([*SEPARATE, f"{ROLLOUT}.nnodes=1", f"{ROLLOUT}.n_gpus_per_node=16", "trainer.nnodes=1", FILLED_IN[1]], "trainer 1 x 8 + actor_rollout_ref.rollout 1 x 16: a node of the job has 8 GPUs: set actor_rollout_ref.rollout.n_gpus_per_node to 8 or less"),
         (["reward_model.enable_resource_pool=True", "reward_model.nnodes=1", "reward_model.n_gpus_per_node=4", *FILLED_IN], "trainer 2 x 8 + reward_model 1 x 4 = 20 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"),
     ],
 )  # fmt: skip
@@ -174,12 +180,15 @@ def test_gpus_of_services(override: str, gpus: int, expected: str) -> None:
 
 
 def test_a_head_node_that_offers_no_gpus() -> None:
-    fields: dict[str, Any] = {"slurm": {"nodes": 3, "gpus_per_node": 8}, "ray": {"head": {"gpus": 0}}}
+    fields: dict[str, Any] = {
+        "slurm": {"nodes": 3, "gpus_per_node": 8, "cpus_per_task": 64},
+        "ray": {"head": {"gpus": 0}},
+    }
     assert advise(job(**fields)).run == [*MAIN, *FILLED_IN]
     text = "trainer.nnodes=3: 3 nodes x 8 = 24 GPUs, the job has 2 nodes x 8 = 16 without the head node"
     fix = "leave trainer.nnodes out, then it is 2, or set slurm.nodes: 4"
     assert texts(advise(job("trainer.nnodes=3", **fields))) == [f"{text}: {fix}"]
-    pools = [f"{ROLLOUT}.nnodes=1", *FILLED_IN]
+    pools = [*SEPARATE, f"{ROLLOUT}.nnodes=1", *FILLED_IN]
     (problem,) = texts(advise(job(*pools, **fields)))
     assert problem.endswith("make a pool smaller, or set slurm.nodes: 4")
 
@@ -195,8 +204,8 @@ NO_NUMBER = "expected a number of GPUs or nodes"
         (["trainer.nnodes="], f"trainer.nnodes '': {NO_NUMBER}"),
         (["trainer.n_gpus_per_node=-1"], f"trainer.n_gpus_per_node '-1': {NO_NUMBER}"),
         (["trainer.nnodes=99999999999"], "trainer.nnodes '99999999999': too large, expected a number of GPUs or nodes"),
-        ([f"{ROLLOUT}.nnodes=one", *FILLED_IN], f"{ROLLOUT}.nnodes 'one': {NO_NUMBER}"),
-        ([f"{ROLLOUT}.nnodes=1", "trainer.nnodes=one", FILLED_IN[1]], f"trainer.nnodes 'one': {NO_NUMBER}"),
+        ([*SEPARATE, f"{ROLLOUT}.nnodes=one", *FILLED_IN], f"{ROLLOUT}.nnodes 'one': {NO_NUMBER}"),
+        ([*SEPARATE, f"{ROLLOUT}.nnodes=1", "trainer.nnodes=one", FILLED_IN[1]], f"trainer.nnodes 'one': {NO_NUMBER}"),
         ([f"{TP}=all"], f"{TP} 'all': {NO_NUMBER}"),
     ],
 )  # fmt: skip
@@ -213,24 +222,24 @@ REWARD_ON, DISTILLATION_ON = f"{REWARD}.enable_resource_pool=True", f"{DISTILLAT
     [
         ([REWARD_ON, f"{REWARD}.nnodes=1"], f"trainer 1 x 4 + {REWARD} 1 x 8: a node of the job has 4 GPUs: set {REWARD}.n_gpus_per_node to 4 or less"),
         ([DISTILLATION_ON, f"{DISTILLATION}.nnodes=1"], f"trainer 1 x 4 + {DISTILLATION} 1 x 8: a node of the job has 4 GPUs: set {DISTILLATION}.n_gpus_per_node to 4 or less"),
-        (["rollout.nnodes=1"], "trainer 1 x 4 + rollout 1 x 8: a node of the job has 4 GPUs: set rollout.n_gpus_per_node to 4 or less"),
+        ([*FULLY_ASYNC, "rollout.nnodes=1"], "trainer 1 x 4 + rollout 1 x 8: a node of the job has 4 GPUs: set rollout.n_gpus_per_node to 4 or less"),
         ([REWARD_ON], f"trainer 1 x 4 + {REWARD} 0 x 8: a pool without GPUs: set {REWARD}.nnodes to 1 or more"),
         ([DISTILLATION_ON, f"{DISTILLATION}.nnodes=1", f"{DISTILLATION}.n_gpus_per_node=0"], f"trainer 1 x 4 + {DISTILLATION} 1 x 0: a pool without GPUs: set {DISTILLATION}.n_gpus_per_node to 1 or more"),
-        ([f"{ROLLOUT}.nnodes=1"], None),
-        ([f"{ROLLOUT}.nnodes=1", f"{TP}=8"], "rollout.tensor_model_parallel_size=8: engines of 8 do not divide 1 node x 4 = 4 GPUs: choose a divisor of 4"),
-        ([f"{ROLLOUT}.nnodes=$N", f"{TP}=8"], None),
+        ([*SEPARATE, f"{ROLLOUT}.nnodes=1"], None),
+        ([*SEPARATE, f"{ROLLOUT}.nnodes=1", f"{TP}=8"], "rollout.tensor_model_parallel_size=8: engines of 8 do not divide 1 node x 4 = 4 GPUs: choose a divisor of 4"),
+        ([*SEPARATE, f"{ROLLOUT}.nnodes=$N", f"{TP}=8"], None),
         ([REWARD_ON, f"{REWARD}.nnodes=1", f"{REWARD}.n_gpus_per_node=$N"], None),
     ],
 )  # fmt: skip
 def test_default_size_of_a_pool(overrides: list[str], expected: str | None) -> None:
     own = ["trainer.nnodes=1", "trainer.n_gpus_per_node=4"]
-    advice = advise(job(*own, *overrides, slurm={"nodes": 2, "gpus_per_node": 4}))
+    advice = advise(job(*own, *overrides, slurm={"nodes": 2, "gpus_per_node": 4, "cpus_per_task": 64}))
     assert (texts(advice), advice.remarks) == ([expected] if expected else [], [])
 
 
 def test_the_rollouts_pool_has_as_many_gpus_of_a_node_as_the_trainer() -> None:
-    own = ["trainer.nnodes=1", "trainer.n_gpus_per_node=4", f"{ROLLOUT}.nnodes=1"]
-    advice = advise(job(*own, slurm={"nodes": 1, "gpus_per_node": 8}))
+    own = [*SEPARATE, "trainer.nnodes=1", "trainer.n_gpus_per_node=4", f"{ROLLOUT}.nnodes=1"]
+    advice = advise(job(*own, slurm={"nodes": 1, "gpus_per_node": 8, "cpus_per_task": 64}))
     assert (texts(advice), advice.remarks) == ([], [])
 
 
@@ -252,8 +261,8 @@ def test_an_engine_across_nodes() -> None:
         [f"{TP}=3", f"{PP}=$P"],
         [f"{TP}=$T"],
         [f"{ROLLOUT}.nnodes=0"],
-        [f"{ROLLOUT}.nnodes=1", "trainer.nnodes=1", FILLED_IN[1]],
-        [f"{ROLLOUT}.nnodes=2", f"{ROLLOUT}.n_gpus_per_node=2", "trainer.nnodes=2", "trainer.n_gpus_per_node=6", f"{TP}=2"],
+        [*SEPARATE, f"{ROLLOUT}.nnodes=1", "trainer.nnodes=1", FILLED_IN[1]],
+        [*SEPARATE, f"{ROLLOUT}.nnodes=2", f"{ROLLOUT}.n_gpus_per_node=2", "trainer.nnodes=2", "trainer.n_gpus_per_node=6", f"{TP}=2"],
         ["reward_model.nnodes=1"],
         ["reward_model.enable_resource_pool=False", "reward_model.nnodes=1"],
     ],
@@ -264,7 +273,7 @@ def test_right_placements(overrides: list[str]) -> None:
 
 
 def test_an_idle_pool_is_worth_a_note() -> None:
-    advice = advise(job(f"{ROLLOUT}.nnodes=1", "trainer.nnodes=1", "trainer.n_gpus_per_node=4"))
+    advice = advise(job(*SEPARATE, f"{ROLLOUT}.nnodes=1", "trainer.nnodes=1", "trainer.n_gpus_per_node=4"))
     assert advice.remarks == [
         "trainer 1 x 4 + actor_rollout_ref.rollout 1 x 4 = 8 GPUs, the job has 2 nodes x 8 = 16: 8 idle"
     ]
@@ -285,6 +294,9 @@ def test_an_idle_pool_is_worth_a_note() -> None:
         ("+trainer.val_before_train=false", "0.4.0", "+trainer.val_before_train: the trainer's configuration already has this key, and Hydra adds only new ones: leave the + out"),
         ("++trainer.val_only=false", "0.9.1", None),
         ("critic.fsdp.param_offload=False", "0.9.1", None),
+        ("ray_kwargs.ray_init.num_cpus=32", None, "ray_kwargs.ray_init.num_cpus: refused by a Ray that runs already: leave it out, Ray has what the job requests"),
+        ("+ray_init.num_gpus=8", "0.4.0", "ray_init.num_gpus: refused by a Ray that runs already: leave it out, Ray has what the job requests"),
+        ("ray_kwargs.ray_init.num_cpus=null", None, None),
         ("+trainer.val_only=false", "0." + "9" * 5000, "+trainer.val_only: the trainer's configuration already has this key, and Hydra adds only new ones: leave the + out"),
     ],
 )  # fmt: skip
@@ -347,3 +359,85 @@ def test_problems_have_places() -> None:
     }.items():
         assert mistakes(text) == f"job.yaml:{expected}"
     assert load_plan(Path("/dev/null"), [("preset.name", "verl"), ("slurm.gpus_per_node", "1")]).spec.preset
+
+
+# -- what Ray is asked for -------------------------------------------------------------------------
+
+POOLS = ["trainer.nnodes=1", "trainer.n_gpus_per_node=8"]
+ONE_STEP_OFF = ["python3", "-m", "verl.experimental.one_step_off_policy.main_ppo"]
+
+
+@pytest.mark.parametrize(
+    ("run", "nodes", "least"),
+    [
+        (MAIN, 2, 29),  # 24 for the pool, 4 storage units of TransferQueue, and its controller
+        (MAIN, 1, 33),
+        (MAIN, 4, 27),
+        (MAIN, 8, 26),
+        ([*MAIN, "transfer_queue.backend.SimpleStorage.num_data_storage_units=2"], 2, 26),
+        ([*MAIN, "transfer_queue.backend.storage_backend=MooncakeStore"], 2, 25),
+        ([*MAIN, *SEPARATE, f"{ROLLOUT}.nnodes=1", *POOLS], 2, 28),
+        ([*MAIN, REWARD_ON, f"{REWARD}.nnodes=1", *POOLS], 2, 29),
+        ([*MAIN, "trainer.use_v1=False"], 2, 24),
+        ([*FULLY_ASYNC_MAIN, *FULLY_ASYNC, *POOLS], 2, 37),
+        ([*ONE_STEP_OFF, FULLY_ASYNC[0], *POOLS], 2, 26),
+        (["python3", "-m", "verl.trainer.sft_trainer_ray"], 2, 80),
+        (["python3", "-m", "verl.trainer.main_generation_server"], 2, 16),
+    ],
+)  # fmt: skip
+def test_the_fewest_cpus(run: list[str], nodes: int, least: int) -> None:
+    """Those of verl 0.9.1 on declared resources, with Ray 2.60.0; the last two from its code."""
+
+    def with_cpus(cpus: int) -> list[str]:
+        slurm = {"nodes": nodes, "gpus_per_node": 8, "cpus_per_task": cpus}
+        return texts(advise(job(run=run, slurm=slurm, preset={"name": "verl", "version": "0.9.1"})))
+
+    assert with_cpus(least) == []
+    (problem,) = with_cpus(least - 1)
+    assert f": set it to {least} or more" in problem, problem
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ([*MAIN, SEPARATE[0]], [f"{ROLLOUT}.nnodes: separate_async has a pool of its own for rollouts: set it, and lower trainer.nnodes", f"{ROLLOUT}.checkpoint_engine.backend is naive: this mode of verl needs nccl or nixl or mooncake: set {ROLLOUT}.checkpoint_engine.backend=nccl"]),
+        ([*MAIN, *SEPARATE, f"{ROLLOUT}.nnodes=1", *POOLS, "data.train_batch_size=512"], ["data.train_batch_size is 512, and separate_async wants parameter_sync_step 4 x ppo_mini_batch_size 256: write 1024"]),
+        ([*FULLY_ASYNC_MAIN, *POOLS], ["actor_rollout_ref.hybrid_engine is True: this mode of verl needs false: set actor_rollout_ref.hybrid_engine=False", "data.train_batch_size is 1024: this mode of verl needs 0: set data.train_batch_size=0"]),
+        ([*FULLY_ASYNC_MAIN, *FULLY_ASYNC, *FILLED_IN], ["trainer 2 x 8 + rollout 1 x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"]),
+        ([*ONE_STEP_OFF, FULLY_ASYNC[0], *FILLED_IN], ["trainer 2 x 8 + rollout 1 x 8 = 24 GPUs, the job has 2 nodes x 8 = 16: make a pool smaller, or set slurm.nodes: 3"]),
+        ([*MAIN, REWARD_ON, f"{REWARD}.nnodes=1", f"{REWARD}.n_gpus_per_node=4", "trainer.nnodes=2", "trainer.n_gpus_per_node=6"], [f"{REWARD} asks Ray for 4 GPUs on one node, the job has 2 nodes x 8 = 16, of which 2 on 2 nodes are free for it: make a pool smaller, or request more nodes"]),
+        ([*MAIN, f"{TP}=4", f"{ROLLOUT}.disaggregation.enabled=True", f"{ROLLOUT}.disaggregation.decode_replicas=2"], ["prefill and decode replicas of one engine have 12 GPUs, and verl puts them on one node of 8: make them smaller, or use fewer"]),
+    ],
+)  # fmt: skip
+def test_modes_that_would_fail_or_wait(run: list[str], expected: list[str]) -> None:
+    assert texts(advise(job(run=run))) == expected
+
+
+def test_without_a_number_of_cpus() -> None:
+    advice = advise(job(slurm={"nodes": 2, "gpus_per_node": 8}))
+    assert advice.remarks == [
+        "slurm.cpus_per_task is not set, often it is 1 then: verl asks Ray for 29 CPUs on a node (TransferQueue: 1, trainer: 3 with 1 GPU): set it to 29 or more"
+    ]
+
+
+def test_a_head_node_without_cpus() -> None:
+    (problem,) = texts(advise(job(ray={"head": {"cpus": 0}})))
+    assert (
+        problem
+        == "ray.head.cpus is 0, and TransferQueue needs more on the head node: raise it, or leave it out"
+    )
+
+
+def test_fewer_cpus_may_do_for_an_older_version() -> None:
+    """TransferQueue is new in 0.9; the pool has asked for as much since 0.7."""
+
+    def with_cpus(cpus: int, **preset: str) -> Advice:
+        slurm = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": cpus}
+        return advise(job(slurm=slurm, preset={"name": "verl", **preset}))
+
+    (remark,) = with_cpus(28).remarks
+    assert remark.startswith("slurm.cpus_per_task: verl asks Ray for 29 CPUs on a node (")
+    assert remark.endswith(": set it to 29 or more; older versions need less: preset.version says which")
+    assert len(with_cpus(23).problems) == len(with_cpus(28, version="0.9.1").problems) == 1
+    assert with_cpus(25, version="0.8.0").problems == with_cpus(9, version="0.6.1").problems == []
+    assert len(with_cpus(24, version="0.8.0").problems) == len(with_cpus(8, version="0.6.1").problems) == 1

@@ -329,7 +329,7 @@ def test_settings_of_a_start_on_fewer_nodes(preset: str, run: list[str], fields:
 def test_numbers_of_nodes_to_which_the_placement_does_not_fit() -> None:
     plan = fewer_nodes("verl", [*VERL, TP])
     assert list(plan.fewer_nodes) == [2]
-    (remark,) = plan.advice.remarks
+    _, remark = plan.advice.remarks  # the other one: that slurm.cpus_per_task is not set
     assert remark.startswith(
         "restart.min_nodes: no start on 3; on 3 nodes: rollout.tensor_model_parallel_size=16: "
     )

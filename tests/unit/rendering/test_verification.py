@@ -11,7 +11,7 @@ import pytest
 from slurmray import __version__
 from slurmray.agent import script_parts as parts
 from slurmray.agent.loader import SECTION
-from slurmray.agent.parts import PARTS
+from slurmray.agent.parts import PARTS, TYPES
 from slurmray.cli import main
 from slurmray.cli.rendered import render_job
 from slurmray.loading.validate import make_plan
@@ -135,7 +135,7 @@ def test_commands_that_only_a_start_on_fewer_nodes_has() -> None:
 
 
 def test_what_only_the_author_vouches_for_is_named(tmp_path: Path) -> None:
-    carried = ", with core, commands, engine, podman"
+    carried = ", with core, demands, commands, engine, podman"
     assert (
         get_verdict(script()).text
         == f"{RENDERED}{carried}; its settings have commands of this job: setup, run"
@@ -147,7 +147,7 @@ def test_what_only_the_author_vouches_for_is_named(tmp_path: Path) -> None:
         services=[{"name": "judge", "run": "serve"}],
     )
     assert get_verdict(text).text == (
-        f"{RENDERED}, with core, stages, variables, commands, engine, podman; "
+        f"{RENDERED}, with core, stages, demands, variables, commands, engine, podman; "
         "its settings have commands of this job: setup, node_env, services, run, "
         "container.command, container.args; directives to look at: --get-user-env (line 3), "
         "--spank-option (line 5)"
@@ -436,6 +436,6 @@ def test_print_hash(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--print-hash"]) == 0
     lines = dict(line.rsplit(" ", 1) for line in capsys.readouterr().out.splitlines())
     assert {name.strip(): value for name, value in lines.items()} == {
-        **{f"agent {name}": part_sha256(name) for name in ("core", *PARTS)},
+        **{f"agent {name}": part_sha256(name) for name in ("core", *PARTS) if name != TYPES},
         **{f"story {name}": story_sha256(runtimes) for name, runtimes in STORIES.items()},
     }

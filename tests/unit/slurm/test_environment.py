@@ -18,6 +18,7 @@ JOBS = {
     "SLURMRAY_ATTEMPT": "0",
     "SLURMRAY_RESTART": "1",
     "SLURMRAY_RUN_DIR": "/shared/slurmray-runs/7-0",
+    "SLURMRAY_END_TIME": "1795998000",
     "SLURMRAY_TEMP": "/tmp/ray-7-0-4c81e9",
 }
 

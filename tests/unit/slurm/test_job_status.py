@@ -146,6 +146,24 @@ def test_a_trainer_that_was_started_again() -> None:
     assert json.loads(json.dumps(status.as_dict()))["starts"][1]["nodes"] == ["a", "c"]
 
 
+def test_demands_that_no_node_can_hold() -> None:
+    """Those of the last start that still wait."""
+    large, packed = (event("unplaceable", 300, text=text, fix="x") for text in ("large", "packed"))
+    end = event("unplaceable_end", 310, text="large", fix="x")
+    again = event(
+        "restart", 400, restart=1, nodes=["a"], spares=[], failed=["b"], text="restart 1 of 3: b: x"
+    )
+    for events, shown in (
+        ([large, packed], [large, packed]),
+        ([large, packed, end], [packed]),
+        ([large, packed, end, large], [packed, large]),
+        ([large, again], []),
+        ([end], []),
+    ):
+        status = make_status(7, "RUNNING", RECORD, [*BRING_UP, *events], T0 + 500)
+        assert status.unplaceable == shown
+
+
 def test_spare_nodes() -> None:
     start = {**BRING_UP[0], "spares": ["c", "d", "e"]}
     aside = event("set_aside", 300, node="d", text="no heartbeat for 25 s")

@@ -1,7 +1,9 @@
 """Imports Ray early, then reads argv and environment as JSON from stdin and becomes `ray start`.
 
 Role `ray`, with the argument fast or plain. Importing Ray takes a second, on a network file system many; a
-worker does so while the head node starts. Standard input: {"argv": [...], "env": {...}, "folder": FOLDER}.
+worker does so while the head node starts. Standard input: {"argv": [...], "env": {...}, "folder": FOLDER,
+"gcs": ADDRESS, "node": NAME}. Where there is a NAME, a thread watches Ray's demands: see demands.py. Standard
+output is for its messages; what Ray prints goes to standard error.
 
 Both wait for the GCS that they start to listen before Ray sends it the token: another user may have taken its
 port. plain: apart from that Ray's own `ray start`. fast removes two waits from it and adds a file:
@@ -185,19 +187,21 @@ def start_raylet_early(node_class: "Any", kv: "Any", find_url: "Callable[[], str
     node_class.start_api_server, node_class.start_ray_processes = start_api_server, start_ray_processes
 
 
-def write_file_after_start(node_class: "Any", path: str) -> None:
-    """Write a file when everything has been started."""
+def call_after_start(node_class: "Any", call: "Callable[[], None]") -> None:
+    """Call a function when everything has been started."""
     start = node_class.__init__
 
     def init(node: "Any", *args: "Any", **options: "Any") -> None:
         start(node, *args, **options)
-        open(path, "w").close()
+        call()
 
     node_class.__init__ = init
 
 
 def main(argv: "List[str]") -> int:
     """Run `ray start`. argv: ["fast"] or ["plain"]."""
+    channel = os.dup(1)  # no child gets it
+    os.dup2(2, 1)
     from ray._private import node, services
     from ray.experimental import internal_kv
     from ray.scripts import scripts
@@ -218,8 +222,14 @@ def main(argv: "List[str]") -> int:
         find_url = patch_start_process(services, agent_port)
         if "--enable-resource-isolation" not in sys.argv:  # with it the raylet needs the dashboard first
             start_raylet_early(node.Node, internal_kv, find_url)
-        write_file_after_start(node.Node, os.path.join(request["folder"], STARTED))
+        started = os.path.join(request["folder"], STARTED)
+        call_after_start(node.Node, lambda: open(started, "w").close())
     elif argv == [FAST]:
         paths.replace(os.path.join(request["folder"], NOT_FAST), lacking.encode())
+    if request["node"]:
+        from . import demands
+
+        # Not before: processes that Ray starts are forks, in which no other thread may hold a lock.
+        call_after_start(node.Node, lambda: demands.start(request["node"], request["gcs"], channel))
     scripts.main()
     return 0

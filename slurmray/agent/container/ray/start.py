@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from ... import inherited
+from ... import inherited, parts
 from ...job_errors import JobError
 from .. import node_address, ports, process_tree, reachability, variables
 from ..part import Part
@@ -58,7 +58,7 @@ class RayProcess(Part):
         start = preload.PLAIN if self.watch.plain_reason else preload.FAST
         self._env = variables.collect(variables.RAY_START, context)
         argv = [*context.program("ray"), start]
-        self._input = context.children.spawn("ray", argv, self._env, stdin=subprocess.PIPE).stdin
+        self._input = context.children.spawn("ray", argv, self._env, 1, stdin=subprocess.PIPE).stdin
 
     def start(self, address: str, cluster: "Optional[str]" = None) -> None:
         """Lease ports and send the preloaded process its argv. cluster: None on the head node."""
@@ -74,7 +74,9 @@ class RayProcess(Part):
         sys.stderr.write(" ".join(argv) + "\n")
         sys.stderr.flush()
         more = variables.difference(self._env, variables.collect(variables.RAY, context))
-        request = {"argv": argv, "env": more, "folder": context.folder}
+        request = {"argv": argv, "env": more, "folder": context.folder, "gcs": context.gcs, "node": ""}
+        if cluster is None and parts.is_needed("demands", context.settings):
+            request["node"] = context.name
         # First: Ray may be started before the next line runs.
         self.watch.start(argv)
         process_tree.write_and_close(self._input, json.dumps(request).encode())

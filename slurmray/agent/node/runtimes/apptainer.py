@@ -5,7 +5,7 @@ import os
 from ... import paths
 from ...job_errors import JobError
 from .. import job_folder, shared_file
-from ..image_commands import find_failure, run_with_tmpdir
+from ..image_commands import record_failure, run_with_tmpdir
 from ..runtime_interface import Runtime
 from .mount_options import mount_options
 
@@ -68,7 +68,7 @@ class Apptainer(Runtime):
         node.phase("image", self.description)
         result = node.run_long(self._run_argv(node.settings["container"]["python"], "--version"), "exec")
         if result.code:
-            find_failure(node, self.program, "exec", self.image, result)
+            record_failure(node, self.program, "exec", self.image, result)
 
     def _make_image(self) -> bool:
         """Build `source` into a cache that nodes share. Return whether the file is there."""
@@ -95,7 +95,7 @@ class Apptainer(Runtime):
         node = self.node
         result = run_with_tmpdir(node, self.program, ["build", "--force", part, source], self.image)
         if result.code:
-            find_failure(node, self.program, "build", self.image, result)
+            record_failure(node, self.program, "build", self.image, result)
         return not result.code
 
     def _run_argv(self, *command: str) -> "List[str]":

@@ -93,14 +93,30 @@ def test_two_nodes_from_start_to_an_empty_folder(tmp_path: Path) -> None:
     assert (argv, folder) == (["it's", '"$HOME"', "a\nb"], "/")
     facts = ("NNODES", "NODE_RANK", "GPUS_PER_NODE", "SLURMRAY_ATTEMPT", "MINE", "FROM_ME", "PRESET_RANK")
     assert [env[name] for name in facts] == ["2", "0", "2", "0", "yes", "1", "0"]
-    job_facts = ("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURMRAY_RUN_DIR")
-    assert [env[name] for name in job_facts] == [str(os.getpid()), "my job", "/nowhere"]
+    job_facts = ("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURMRAY_RUN_DIR", "SLURMRAY_END_TIME")
+    assert [env[name] for name in job_facts] == [str(os.getpid()), "my job", "/nowhere", ""]
     assert "SLURM_ARRAY_TASK_ID" not in env
     assert (env["PRESET_NODES"], env["MASTER_ADDR"], env["RAY_AUTH_MODE"]) == ("2", "127.0.0.1", "token")
     attach = next(message for message in head.received if message["type"] == "attach")
     assert (attach["runtime"], attach["folder"]) == ("podman", f"{tmp_path}/job-gpu-1")
     assert (attach["unset"], attach["command"]) == (["XDG_RUNTIME_DIR"], ["ray", "status"])
     assert env["RAY_ADDRESS"].startswith("127.0.0.1:")
+
+
+def test_when_slurm_ends_the_job(two: Cluster) -> None:
+    """A file on each node follows `scontrol update`, and what starts later gets the new time."""
+    wait = (
+        "touch $RAY_TMPDIR/x; until [[ $(<$RAY_TMPDIR/end_time) != $SLURMRAY_END_TIME ]]; do sleep 0.05; done"
+    )
+    run = shell("echo $SLURMRAY_END_TIME $(<$RAY_TMPDIR/end_time)")
+    two.start(settings(prepare=[prepare("wait", wait)], trainer=run), job(end_time=1795998000))
+    wait_until((two.head.folder / "x").exists, two.head.log.read_text)
+    two.send("end_time", end_time=1796000000)
+    assert two.run_until("exit")["code"] == 0
+    assert wait_for_output(two) == "1796000000 1796000000\n"
+    two.send("end_time", end_time=0)
+    files = [node.folder / "end_time" for node in two.nodes]
+    wait_until(lambda: [file.read_text() for file in files] == ["\n", "\n"], two.head.log.read_text)
 
 
 def test_the_head_node_offers_less_than_the_others(two: Cluster) -> None:

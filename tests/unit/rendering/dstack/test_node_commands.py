@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,15 @@ def test_one_node_and_a_bash_command(nodes: Nodes) -> None:
     nodes.close()
     assert nodes.run(task, key="")[0] == 3
     assert token.read_text() != first
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [("30", 1800), ("UNLIMITED", 0), (None, 0)])
+def test_when_dstack_ends_the_task(nodes: Nodes, limit: str | None, seconds: int) -> None:
+    task = nodes.task(slurm={"time": limit}, run="echo ends $SLURMRAY_END_TIME.")
+    text = nodes.run(task, key="")[1]
+    end = text.partition("ends ")[2].partition(".")[0]
+    assert bool(end) == bool(seconds)
+    assert not end or seconds - 300 < int(end) - time.time() <= seconds
 
 
 def test_the_task_ends_with_the_trainer(nodes: Nodes) -> None:

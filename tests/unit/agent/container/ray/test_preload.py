@@ -206,7 +206,7 @@ def test_a_raylet_that_cannot_be_started_early() -> None:
     assert stored[-1] == ("del", "webui:url", "ns")
 
 
-def test_a_file_is_written_after_ray_s_start(tmp_path: Path) -> None:
+def test_a_call_after_ray_s_start(tmp_path: Path) -> None:
     started = tmp_path / "started"
 
     class Made:
@@ -214,7 +214,7 @@ def test_a_file_is_written_after_ray_s_start(tmp_path: Path) -> None:
             assert head
             assert not started.exists()
 
-    preload.write_file_after_start(Made, str(started))
+    preload.call_after_start(Made, started.touch)
     Made(head=True)
     assert started.exists()
 
