@@ -3,9 +3,9 @@
     slurmray rehearse --nodes 2 --build-image | python docs/scripts/log_svg.py docs/log.svg
     grep -E '^(\\[slurmray|start|step)' slurm-1.out | python docs/scripts/log_svg.py docs/node-loss.svg
 
-The second one is of examples/resume.yaml on three hosts, of which one was switched off. docs/verl-cpu.svg is of
-`make demo-verl`, with what is between `step:1` and `train/loss:5.6` cut. docs/init-from.svg is
-what these commands print for the script of docs/first-hour.md, with `$` before each:
+The second one is of examples/resume.yaml on three hosts, of which one was switched off. docs/verl-cpu.svg is
+of `make demo-verl`, with what is between `step:1` and `train/loss:5.6` cut. docs/init-from.svg is what these
+commands print for the script of docs/first-hour.md, with `$` before each:
 
     slurmray init --from train.slurm -o job.yaml
     sed -n 2,16p job.yaml
