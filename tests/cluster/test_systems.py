@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from slurmray.cli import main
 from slurmray.loading.load import load_plan
 from slurmray.plan import Advice
 from slurmray.presets import advise
+from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
+from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 from slurmray.spec.container import DEFAULT_IMAGE
 from slurmray.spec.job_spec import JobSpec
 
@@ -27,7 +30,14 @@ from .jobs import Job, Jobs
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).with_name("stand_in.py")
 NODES = ("node1", "node2")
-FLAGS = {"--nodes": "2", "--cpus-per-task": "2", "--mem": "1G", "--time": "10:00", "--runtime": "podman"}
+CPUS = 32  # verl asks Ray for 29 beside 8 GPUs
+FLAGS = {
+    "--nodes": "2",
+    "--cpus-per-task": str(CPUS),
+    "--mem": "1G",
+    "--time": "10:00",
+    "--runtime": "podman",
+}
 HERE = {"~/": "home/"}  # home folders are not shared by the hosts
 KEY = "s3cr3t"
 
@@ -126,10 +136,17 @@ SYSTEMS = {
 }
 
 
+@pytest.fixture(scope="module")
+def cluster(podman_layout: Layout) -> Iterator[SlurmCluster]:
+    config = ClusterConfig(nodes=NODES, gres=(Gres("gpu", "", 8),), cpus=CPUS)
+    with SlurmCluster(config, podman_layout) as started:
+        yield started
+
+
 @pytest.fixture
-def jobs(podman_cluster: SlurmCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+def jobs(cluster: SlurmCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     monkeypatch.chdir(folder)
-    return Jobs(podman_cluster, folder)
+    return Jobs(cluster, folder)
 
 
 def clone(folder: Path, system: System) -> None:
