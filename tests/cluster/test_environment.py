@@ -281,11 +281,18 @@ def test_a_hostile_environment_and_containers(jobs: Jobs) -> None:
         assert name in of_container or name not in env, name
 
 
+TOPOLOGY = """
+SwitchName=leaf1 Nodes=node1
+SwitchName=leaf2 Nodes=node2
+SwitchName=spine Switches=leaf[1-2]
+"""
+
+
 @pytest.fixture(scope="module")
 def none_cluster(none_layout: Layout) -> Iterator[SlurmCluster]:
-    with SlurmCluster(
-        ClusterConfig(gres=(Gres("gpu", "", 8),), options={"TaskProlog": "/bin/true"}), none_layout
-    ) as cluster:
+    options = {"TaskProlog": "/bin/true", "TopologyPlugin": "topology/tree"}
+    config = ClusterConfig(gres=(Gres("gpu", "", 8),), options=options, topology=TOPOLOGY)
+    with SlurmCluster(config, none_layout) as cluster:
         yield cluster
 
 
@@ -317,6 +324,25 @@ def test_a_home_with_ray_s_token_file(none_cluster: SlurmCluster, folder: Path, 
     shown = ended.log.partition(f"\nmode {mode}\n")[2]
     assert "cluster status" in shown or "Autoscaler status" in shown, ended.log
     assert jobs.cluster.run(["bash", "-c", "rm -r ~/.ray"], "alice").returncode == 0
+
+
+@pytest.mark.full
+def test_tasks_on_the_nodes_of_a_switch(none_cluster: SlurmCluster, folder: Path) -> None:
+    """The user's own labels are there, too."""
+    (folder / "train.py").write_text("""
+import ray
+ray.init(log_to_driver=False)
+names = {row["NodeID"]: row["NodeName"] for row in ray.nodes()}
+@ray.remote
+def node():
+    return names[ray.get_runtime_context().get_node_id()]
+for switch in ("leaf2", "leaf1"):
+    wanted = {"slurm-topology/switch": switch, "zone": "a"}
+    print(switch, ray.get(node.options(label_selector=wanted).remote()))
+""")
+    spec = bare_spec(ray={"args": ["--labels=zone=a"]})
+    job = Jobs(none_cluster, folder, "alice").run(spec, ["python3", "train.py"])
+    assert "\nleaf2 node2\nleaf1 node1\n" in job.log, job.log
 
 
 def bare_spec(**more: Any) -> str:

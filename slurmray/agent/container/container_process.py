@@ -93,6 +93,7 @@ class ContainerProcess:
         context.user = message["user"]
         context.memory = message["memory"]
         context.addresses = message["addresses"]
+        context.labels = message["labels"]
         context.runtime = message["runtime"]
         context.unset = message["unset"]
         context.workdir = message["workdir"]

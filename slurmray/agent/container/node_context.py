@@ -48,6 +48,7 @@ class NodeContext:
         self.user = ""
         self.memory = 0  # MiB of the job on this node; 0: unknown
         self.addresses: "List[str]" = []  # of the node's name, in the resolver's order
+        self.labels: "Dict[str, str]" = {}  # of the node in Ray
         self.runtime = ""  # name of the runtime
         self.unset: "List[str]" = []  # variables to remove in order to attach from outside
         self.workdir = ""  # working directory of Ray and the trainer

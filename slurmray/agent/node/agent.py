@@ -256,6 +256,7 @@ class NodeAgent(NodeApi):
                 "umask": inherited.umask(),
                 "memory": facts.job_memory(self.env, self.memory),
                 "addresses": facts.resolved_addresses(self.name),
+                "labels": facts.topology_labels(self.env, self.name),
                 "runtime": runtime.name,
                 "unset": runtime.unset,
                 "gpu_masks": runtime.gpu_masks,

@@ -1,6 +1,7 @@
 """Facts about this node and the job's share of it."""
 
 import os
+import re
 
 from .. import paths
 from ..inherited import LOGIN_SESSION
@@ -9,6 +10,8 @@ from . import job_folder
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Set
+
+LABEL = re.compile("[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")  # that Ray accepts: as in Kubernetes
 
 
 def user_name() -> str:
@@ -78,3 +81,18 @@ def all_addresses(name: str) -> "List[str]":
     from ..hosts import reachable_addresses
 
     return list(dict.fromkeys(resolved_addresses(name) + reachable_addresses()))
+
+
+def topology_labels(env: "Mapping[str, str]", node: str) -> "Dict[str, str]":
+    """The label of the switch or block next to the node, e.g. {"slurm-topology/switch": "leaf1"}.
+
+    env: Slurm's variables. {} where Slurm knows no topology, or where the name is no label of Ray: several
+    switches are `leaf[1-2]`.
+    """
+    # `core.leaf1.node7` and `switch.switch.node`. After a switch with dots in its name, the node's differs.
+    kinds = env.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
+    names = env.get("SLURM_TOPOLOGY_ADDR", "").split(".", len(kinds) - 1)
+    if not 1 < len(kinds) == len(names) or names[-1] != node:
+        return {}
+    kind, name = kinds[-2], names[-2]
+    return {"slurm-topology/" + kind: name} if LABEL.fullmatch(kind) and LABEL.fullmatch(name) else {}

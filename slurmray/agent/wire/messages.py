@@ -369,6 +369,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         umask: int
         memory: int  # MiB of the job on this node; 0: unknown
         addresses: List[str]  # of the node's name, in the resolver's order
+        labels: Dict[str, str]  # of the node in Ray
         runtime: str
         unset: List[str]  # names of variables to remove in order to attach from outside
         gpu_masks: Dict[str, str]

@@ -55,6 +55,7 @@ class ClusterConfig:
     partitions: tuple[str, ...] = ("batch",)
     addresses: Addresses = "v4"  # families of the hosts; with both, the one that names resolve to first
     options: Mapping[str, str] = field(default_factory=dict)  # of slurm.conf, for example {"KillWait": "5"}
+    topology: str = ""  # topology.conf, for the TopologyPlugin in options
     # cgroups (v1) limit jobs to their CPUs and memory; the machine must have these CPUs.
     confined: bool = False
     private_tmp: bool = False  # each job has its own /tmp and /dev/shm (job_container/tmpfs)
@@ -175,6 +176,7 @@ def etc_files(
     return {
         "slurm/slurm.conf": slurm_conf(cluster),
         "slurm/gres.conf": gres_conf(cluster),
+        "slurm/topology.conf": cluster.topology,
         # Read only with JobContainerType=job_container/tmpfs.
         "slurm/job_container.conf": "AutoBasePath=true\nBasePath=/var/spool/private\n",
         "slurm/cgroup.conf": _lines([f"{name}={value}" for name, value in cgroup.items()]),

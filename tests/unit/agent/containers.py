@@ -459,6 +459,7 @@ class Cluster:
                 user="alice",
                 memory=1024,
                 addresses=["127.0.0.1"],
+                labels={},
                 runtime="podman",
                 unset=["XDG_RUNTIME_DIR"],
                 umask=0o027,

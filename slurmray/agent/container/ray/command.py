@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Version = Tuple[int, ...]  # (major, minor)
 
 IPV6_SINCE = (2, 49)  # Ray's release notes
+LABELS_SINCE = (2, 49)  # docs.ray.io, "Use labels to control scheduling"
 WORKER_TEMP_DIR_SINCE = (2, 55)  # before, --temp-dir was only for the head node, and workers used its path
 
 MIN_OBJECT_STORE = 75 * 2**20  # with less Ray refuses to start (OBJECT_STORE_MINIMUM_MEMORY_BYTES)
@@ -155,6 +156,8 @@ def start_command(context: "NodeContext", cluster: "Optional[str]") -> "List[str
         place = ["--address=" + cluster]
     if cluster is None or version >= WORKER_TEMP_DIR_SINCE:
         place.append("--temp-dir=" + context.folder)
+    if context.labels and version >= LABELS_SINCE:
+        place.append("--labels-file=" + _write_labels(context))
     extra = settings["ray"]["args"] + settings["ray"]["worker_args" if cluster else "head_args"]
     return [
         *("ray", "start", "--block", "--node-name=" + context.name, "--node-ip-address=" + address),
@@ -174,3 +177,13 @@ def add_resource(options: "List[str]", name: str) -> "List[str]":
     resources = json.loads(given[-1]) if given else {}
     others = [option for option in options if not option.startswith("--resources=")]
     return [*others, "--resources=" + json.dumps(dict(resources, **{name: 1}))]
+
+
+def _write_labels(context: "NodeContext") -> str:
+    """Write the node's labels to a file, to which the user's --labels adds; return its path."""
+    import json
+
+    path = os.path.join(context.folder, "labels")
+    with open(path, "w") as file:
+        json.dump(context.labels, file)  # which is YAML, too
+    return path

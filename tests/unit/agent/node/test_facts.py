@@ -93,3 +93,35 @@ def test_variables_of_a_login_session_that_is_not_here(
     assert kept(str(tmp_path), bus) == {"XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"}
     only_bus = {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/no/such/bus"}
     assert facts.drop_foreign_session(only_bus) == {}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "address", "label"),
+    [
+        ("node", "node7", ""),  # Slurm's default
+        ("switch.switch.node", "core.leaf-1.node7", "switch: leaf-1"),
+        ("block.node", "b12345.node7", "block: b12345"),
+        ("switch.node", f"{'s' * 63}.node7", f"switch: {'s' * 63}"),
+        ("switch.switch.node", "core[1-2].leaf1.node7", "switch: leaf1"),
+        ("switch.node", "leaf[1-2].node7", ""),
+        ("switch.node", "-leaf.node7", ""),
+        ("switch.node", f"{'s' * 64}.node7", ""),
+        ("switch.node", "leaf1\n.node7", ""),
+        ("sw=itch.node", "leaf1.node7", ""),
+        ("switch.switch.node", "core.leaf.1.node7", ""),
+        ("switch.switch.node", "leaf1.node7", ""),
+        ("switch.node", "leaf1.node8", ""),
+        ("switch.node", "", ""),
+        ("", "leaf1.node7", ""),
+    ],
+)
+def test_the_switch_of_a_node(pattern: str, address: str, label: str) -> None:
+    env = {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}
+    kind, _, name = label.partition(": ")
+    assert facts.topology_labels(env, "node7") == ({f"slurm-topology/{kind}": name} if label else {})
+    assert facts.topology_labels({}, "node7") == {}
+
+
+def test_a_node_with_a_domain() -> None:
+    env = {"SLURM_TOPOLOGY_ADDR": "leaf1.node7.site.org", "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.node"}
+    assert facts.topology_labels(env, "node7.site.org") == {"slurm-topology/switch": "leaf1"}

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from slurmray.agent.container import ports as port_places
 from slurmray.agent.container.ray import command as ray_command
@@ -25,9 +26,12 @@ def start_argv(
     version: tuple[int, int] = NEW,
     extra: tuple[str, ...] = (),
     address: str = "10.0.0.5",
+    folder: str = "/tmp/r",
+    labels: dict[str, str] | None = None,
 ) -> list[str]:
     node: Any = SimpleNamespace(name="gpu-1", address=address, ports=PORTS, ray_version=version, cpus=4)
-    node.folder, node.memory, node.rank, node.group = "/tmp/r", 0, int(bool(cluster)), {"name": ""}
+    node.folder, node.memory, node.rank, node.group = folder, 0, int(bool(cluster)), {"name": ""}
+    node.labels = labels or {}
     options = {"args": [], "head_args": list(extra), "worker_args": list(extra), "gpus": 8}
     options["head"] = {"gpus": 8, "cpus": None, "memory": None}
     node.settings = {"ray": options, "groups": [{"nodes": 2, "gpus_per_node": 8}]}
@@ -78,6 +82,19 @@ def test_ray_before_2_49_has_no_ipv6() -> None:
     with pytest.raises(JobError, match=r"fd00::5: Ray 2\.48 has no IPv6\. Use .* 2\.49"):
         start_argv(None, (2, 48), address="fd00::5")
     assert start_argv(None, (2, 49), address="fd00::5")
+
+
+def test_labels_of_the_node(tmp_path: Path) -> None:
+    """In a file, so that `--labels` of the user adds to them."""
+
+    def labels_file(version: tuple[int, int], labels: dict[str, str]) -> list[str]:
+        argv = start_argv(None, version, ("--labels=zone=a",), folder=str(tmp_path), labels=labels)
+        return [option.partition("=")[2] for option in argv if option.startswith("--labels-file=")]
+
+    labels = {"slurm-topology/switch": "leaf1"}
+    assert labels_file((2, 48), labels) == labels_file((2, 49), {}) == []
+    (path,) = labels_file((2, 49), labels)
+    assert yaml.safe_load(Path(path).read_text()) == labels
 
 
 @pytest.mark.parametrize(
