@@ -8,6 +8,7 @@ ray_utils/start_ray.sh (RANK) and rlinf/runners/reasoning_runner.py (resume_dir:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 from slurmray.presets.command_line import ParsedOption
 from slurmray.presets.context import PresetContext
@@ -16,6 +17,7 @@ from slurmray.yaml_source import Path
 
 _NODES, _GPUS = "cluster.num_nodes", "cluster.num_gpus_per_node"
 _PLACEMENT = "cluster.component_placement"
+_AUTO = "cluster.auto_scheduler"
 _ENGINE, _STAGES = "rollout.tensor_parallel_size", "rollout.pipeline_parallel_size"
 _ACTOR = "actor.model.tensor_model_parallel_size"
 
@@ -31,6 +33,7 @@ _EXCLUSIVE = (
     ("rollout", "critic_inference"),
 )
 _Setting = tuple[ParsedOption | Path, str | None]
+_IN_ORDER = ("actor", "rollout", "inference")  # on all GPUs, for cluster.auto_scheduler
 _CONSECUTIVE = ("actor", "rollout", "inference", "critic", "critic_inference")
 
 
@@ -131,6 +134,8 @@ def _check_placement(context: PresetContext) -> None:
     if {"actor", "rollout"} <= set(by_name) and not all_may_share:
         _check_reward(context, entries)
         _check_language_model(context, by_name)
+        if len(known) == len(placements):
+            _check_order(context, by_name)
     else:
         for placement in known:
             _check_within_nodes(context, placement)
@@ -218,6 +223,19 @@ def _check_language_model(context: PresetContext, by_name: dict[str, _Placement]
             pair = f"{first} {by_name[first].text} and {second} {by_name[second].text}"
             fix = "let actor and rollout share all of their GPUs, or no component share any"
             context.add_problem(by_name[second].at, f"{pair} both have {spans(both)}: {fix}")
+
+
+def _check_order(context: PresetContext, by_name: dict[str, _Placement]) -> None:
+    """Check that cluster.auto_scheduler finds the components on all GPUs in its order, each on its own."""
+    auto = _find_setting(context, _AUTO)
+    if not auto or (auto[1] or "").lower() != "true" or "critic" in by_name:  # with a critic it has no effect
+        return
+    ranks = {name: by_name[name].ranks for name in _IN_ORDER if name in by_name}
+    sets = {name: sorted(known.numbers) for name, known in ranks.items() if known}
+    if [*chain(*sets.values())] != [*range(context.total)]:
+        found = ", ".join(f"{name} {spans(numbers)}" for name, numbers in sets.items())
+        fix = f"place {', then '.join(sets)}, which together are GPUs 0 to {context.total - 1} without a gap"
+        context.add_problem(auto[0], f"{_AUTO}: {found}: {fix}")
 
 
 def _check_engine(context: PresetContext, rollout: _Placement, ranks: Ranks, is_shared: bool) -> None:

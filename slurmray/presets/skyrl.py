@@ -54,9 +54,13 @@ def _check_apart(context: PresetContext, models: list[str]) -> None:
     }
     if any(map(command.override, others)) or None in [*engines, *chain(*sizes.values())]:
         return
-    used = math.prod(number or 0 for number in engines)
+    number, size = engines[0] or 0, math.prod(count or 0 for count in engines[1:])
+    prefill = _count_prefill(context, number)
+    for name, group in (("engines for prefill", prefill), ("engines", number - prefill)):
+        if group:
+            context.ask(name, [(1, 1)] * group * size, at=command.override(f"{_ENGINES}.num_engines"))
+    used = number * size
     parts = [f"engines ({used})"]
-    context.ask("engines", [(1, 1)] * used, at=command.override(f"{_ENGINES}.num_engines"))
     for model, numbers in sizes.items():
         nodes, gpus = (number or 0 for number in numbers)
         parts.append(f"{model} {nodes} x {gpus} ({nodes * gpus})")
@@ -65,6 +69,19 @@ def _check_apart(context: PresetContext, models: list[str]) -> None:
         context.ask(model, [(gpus, gpus)] * nodes, at=at)
     option = command.override(f"{_PLACEMENT}.policy_num_nodes")
     context.check_total(" + ".join(parts), used, option, "make engines or models smaller")
+
+
+def _count_prefill(context: PresetContext, engines: int) -> int:
+    """Return how many engines only prefill, in a placement group of their own; 0 if that is unknown."""
+    key, enabled = f"{_ENGINES}.num_prefill", context.command.override(f"{_ENGINES}.enable_pd")
+    number = context.override_count(key, 0)
+    if not enabled or (enabled.value or "").lower() != "true" or number is None:
+        return 0
+    if 0 < number < engines:
+        return number
+    text = f"enable_pd: some engines prefill, the others decode: set {key} to 1 or more, below {engines}"
+    context.add_problem(context.command.override(key) or enabled, text)
+    return 0
 
 
 def _check_engines(context: PresetContext) -> None:
@@ -77,6 +94,7 @@ def _check_engines(context: PresetContext) -> None:
     count, *sizes = (number or 0 for number in numbers)
     size = math.prod(sizes)
     if count * size == context.total:
+        _count_prefill(context, count)
         return
     whole = size and context.total % size == 0
     fix = f"set {keys[0]}={context.total // size}" if whole else f"choose sizes that divide {context.total}"

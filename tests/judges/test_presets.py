@@ -103,6 +103,7 @@ def placements(seed: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
         total = nodes * NODE
         components: dict[str, str] = {}
         more: dict[str, Any] = {}
+        auto = False
         if draw.random() < 0.3:
             for name in ("actor", "env", "rollout"):
                 parts = [span(draw, total, processes=True) for _ in range(draw.choice((1, 1, 2)))]
@@ -113,8 +114,9 @@ def placements(seed: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
             if draw.random() < 0.2:
                 components["inference"] = span(draw, total, processes=False)
         else:  # side by side, mostly
-            names = ["rollout", "inference", "actor"][draw.random() < 0.2 :]
-            names = names if "rollout" in names else ["rollout", *names]
+            names = ["rollout", *["inference"] * (draw.random() < 0.8), "actor"]
+            if auto := draw.random() < 0.3:
+                names = names if draw.random() < 0.3 else ["actor", *names[:-1]]
             cuts = sorted(draw.sample(range(1, total // 4), len(names) - 1)) if total > 8 else [1, 1]
             edges = [0, *(4 * cut for cut in cuts), total]
             for name, first, last in zip(names, edges, edges[1:], strict=False):
@@ -124,7 +126,8 @@ def placements(seed: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
         if "env" not in components and draw.random() < 0.7:
             more["rollout"] = {"tensor_parallel_size": draw.choice((1, 2, 4, 8))}
             more["actor"] = {"model": {"tensor_model_parallel_size": draw.choice((1, 1, 2, 4))}}
-        yield nodes, placement(components, **more)
+        config = placement(components, **more)
+        yield nodes, {**config, "cluster": {**config["cluster"], "auto_scheduler": auto}}
 
 
 def compare_rlinf(cases: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -434,14 +437,14 @@ def test_verl_and_the_preset_agree_on_many() -> None:
 
 
 def test_skyrl_and_its_preset_agree_on_engines() -> None:
-    """Engines share the policy's GPUs: their number times their size is the number of GPUs."""
+    """Engines share the policy's GPUs, all of them; with enable_pd some of them, and not all, prefill."""
     run = ["python3", "-m", "skyrl.train.entrypoints.main_base", "trainer.policy_mini_batch_size=32"]
     run.append("trainer.train_batch_size=32")
-    sizes = list(itertools.product((1, 2, 4, 16), (1, 2, 4, 16), (1, 2)))
+    keys = ("num_engines", "tensor_parallel_size", "data_parallel_size", "enable_pd", "num_prefill")
+    sizes = list(itertools.product((1, 2, 4, 16), (1, 2, 4, 16), (1, 2), ("true", "false"), (0, 1, 2)))
     results = []
-    for engines, width, data in sizes:
-        keys = ("num_engines", "tensor_parallel_size", "data_parallel_size")
-        given = zip(keys, (engines, width, data), strict=True)
+    for values in sizes:
+        given = zip(keys, values, strict=True)
         options = [f"generator.inference_engine.{key}={value}" for key, value in given]
         slurm = {"nodes": 2, "gpus_per_node": 8, "cpus_per_task": 64}
         spec = {"preset": "skyrl", "slurm": slurm, "run": [*run, *options]}

@@ -209,6 +209,32 @@ def test_engines_of_the_rollout(placement: str, sizes: list[Any], expected: str 
     assert mistakes(job(placement, *overrides)) == ([f"math.yaml:{expected}"] if expected else [])
 
 
+IN_ORDER = "cluster.auto_scheduler: {}: place actor, then rollout, then inference, which together are GPUs 0 to 31 without a gap"
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        ("actor: 0-7\n    rollout: 8-23\n    inference: 24-31", None),
+        ("actor: 0-7\n    rollout: 8-23\n    actor_inference: 24-31", None),
+        ("actor: 0-7\n    rollout: 8-31", None),
+        ("rollout: 8-31\n    actor: 0-7\n    reward: 3", None),
+        (GUIDE, IN_ORDER.format("actor 24-31, rollout 0-19, inference 20-23")),
+        ("actor: 0-7\n    rollout: 8-23\n    inference: 25-31", IN_ORDER.format("actor 0-7, rollout 8-23, inference 25-31")),
+        ("actor: 0-7\n    rollout: 8-15\n    inference: 16-23", IN_ORDER.format("actor 0-7, rollout 8-15, inference 16-23")),
+        ("actor,rollout: all", IN_ORDER.replace(", then inference", "").format("actor 0-31, rollout 0-31")),
+        ("actor: 0-7\n    rollout: 8-15\n    inference: $I", None),
+        ("rollout: 0-15\n    actor: 16-23\n    critic: 24-31", None),  # no effect
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_override", [False, True])
+def test_the_order_for_the_auto_scheduler(placement: str, expected: str | None, is_override: bool) -> None:
+    overrides = ["cluster.auto_scheduler=True"] if is_override else []
+    spec = job(placement, *overrides, head=f"  auto_scheduler: {str(not is_override).lower()}\n")
+    at = "" if is_override else "math.yaml:2:3: "
+    assert mistakes(spec) == ([at + expected] if expected else [])
+
+
 @pytest.mark.parametrize(
     ("placement", "overrides", "noted"),
     [

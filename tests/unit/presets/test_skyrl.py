@@ -113,6 +113,7 @@ APART = [
     "trainer.placement.colocate_all=false",
     *(f"trainer.placement.policy_{name}" for name in ("num_nodes=1", "num_gpus_per_node=8")),
 ]
+PREFILL = [f"{ENGINES}.enable_pd=True", f"{ENGINES}.num_prefill=3"]
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,15 @@ APART = [
             [],
         ),
         ([*APART, "trainer.critic.model.path=x", f"{ENGINES}.num_engines=8"], ["engines (8) + policy 1 x 8 (8) + critic 1 x 1 (1) = 17"], []),
+        # The sum fits. Ray packs engines for prefill on one node, the others on another, which leaves no whole one.
+        (
+            [*APART, *PREFILL, f"{ENGINES}.num_engines=8"],
+            ["policy asks Ray for 1 x 8 GPUs, the job has 2 nodes x 8 = 16, of which 5 on 1 node, 3 on 1 node are free for it: "],
+            [],
+        ),
+        ([*(each.replace("=8", "=5") for each in APART), *PREFILL, f"{ENGINES}.num_engines=11"], [], []),
+        ([*APART, PREFILL[0], f"{ENGINES}.num_engines=8"], [f"enable_pd: some engines prefill, the others decode: set {ENGINES}.num_prefill to 1 or more, below 8"], []),
+        ([*APART, f"{ENGINES}.enable_pd=false", f"{ENGINES}.num_engines=8"], [], []),
         ([*APART, "trainer.placement.colocate_policy_ref=false", *FOUR], [], []),
         ([*APART, f"{ENGINES}.run_engines_locally=false", *FOUR], [], []),
     ],
