@@ -340,15 +340,26 @@ def test_cancel_now(jobs: Jobs, is_cancelled_before: bool) -> None:
 
 
 @pytest.mark.full
-def test_cancel_now_of_a_job_that_does_not_know_it(jobs: Jobs) -> None:
-    """As of one that an older version rendered: the trainer keeps its grace period."""
-    save = "trap 'sleep 2; echo saved; exit 3' TERM; echo up; while :; do sleep 0.1; done"
-    number = submit(*ONE, "--", "bash", "-c", save)
-    jobs.wait_for(number, "\nup\n")
+def test_a_job_of_an_older_version(jobs: Jobs) -> None:
+    """It has no SLURMRAY_END_TIME, and does not know `cancel --now`: the trainer keeps its grace period."""
+    save = "trap 'sleep 2; echo saved; exit 3' TERM; echo end ${SLURMRAY_END_TIME-unknown}"
+    run = ["bash", "-c", f"{save}; while :; do sleep 0.1; done"]
+    script = jobs.script("slurm: {nodes: 1, cpus_per_task: 2, mem: 1G}", run)
+    text = script.read_text()
+    for line, older in (('"SLURMRAY_END_TIME": context.end_time,', ""), (".write_end_time()", ".rank")):
+        assert line in text
+        text = text.replace(line, older)
+    script.write_text(text)
+    number = jobs.cluster.sbatch(script, "root", folder=jobs.folder)
+    jobs.wait_for(number, "\nend unknown\n")
     (jobs.folder / f"slurmray-runs/{number}-0/cancel-now").unlink()
+    for verb in ("status", "why", "logs", "report"):
+        done = slurmray(verb, str(number), *(["--output=page.html"] if verb == "report" else []))
+        assert done.returncode == 0, done
+    assert slurmray("attach", str(number), "--", "echo", "attached").stdout == "attached\n"
     first, second = slurmray("cancel", str(number), "--now").stderr.splitlines()
-    assert first == f"cancelled job {number}, slurmray"
-    assert second.startswith(f"job {number}, slurmray: its trainer has its grace period: an older slurmray ")
+    assert first == f"cancelled job {number}"
+    assert second.startswith(f"job {number}: its trainer has its grace period: an older slurmray ")
     job = jobs.wait_end(number)
     assert (job.state, job.last_line) == ("CANCELLED", "done: trainer exited with 3")
     assert "\nsaved\n" in job.log
