@@ -6,11 +6,13 @@ Prints for each job its seconds, its steps with their loss, and the step that it
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,17 @@ from typing import Any
 import pytest
 import yaml
 
+from slurmray.presets import advise
+from slurmray.presets.command_line import parse_command
+from slurmray.presets.context import PresetContext
+from slurmray.presets.packer import Bundle, Group, place
+from slurmray.presets.verl import advise as advise_verl
 from slurmray.rehearsal import machine
 from slurmray.rehearsal.cluster.layout import Layout
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig, Gres
 from slurmray.rehearsal.images import suites
+from slurmray.spec.job_spec import JobSpec
 from tests.judges import environments
 
 from .faults.case import GUARD
@@ -34,6 +42,25 @@ EXAMPLE, PACKAGES = ROOT / "examples/verl-cpu", ROOT / "build/verl-cpu"
 TIMEOUT = 900  # seconds; importing verl takes long on two nodes of a busy machine
 MANY = 60  # steps; a fault comes after the fourth
 CHECKPOINTS = "verl-cpu/checkpoints"
+_MODEL, _ACTOR, _ROLLOUT = (f"actor_rollout_ref.{name}" for name in ("model", "actor", "rollout"))
+PPO = [
+    *("python3", "-m", "verl.trainer.main_ppo"),
+    *("data.train_files=verl-cpu/prompts.parquet", "data.val_files=verl-cpu/prompts.parquet"),
+    *("data.train_batch_size=8", "data.max_prompt_length=64", "data.max_response_length=8"),
+    "data.dataloader_num_workers=0",
+    "algorithm.adv_estimator=grpo",
+    *(f"{_MODEL}.path=verl-cpu/model", f"+{_MODEL}.override_config.attn_implementation=sdpa"),
+    f"{_MODEL}.use_remove_padding=False",
+    *(f"{_ACTOR}.strategy=fsdp2", f"{_ACTOR}.optim.lr=1e-2", f"{_ACTOR}.use_torch_compile=False"),
+    *(f"{_ACTOR}.ppo_mini_batch_size=8", f"{_ACTOR}.ppo_micro_batch_size_per_gpu=8"),
+    *(f"{_ROLLOUT}.name=cpu", f"{_ROLLOUT}.n=4", f"{_ROLLOUT}.tensor_model_parallel_size=1"),
+    *(f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu=8", f"{_ROLLOUT}.agent.num_workers=1"),
+    *("reward.num_workers=1", "reward.custom_reward_function.path=examples/verl-cpu/verl_rollout.py"),
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units=3",
+    *("trainer.device=cpu", "trainer.logger=[console]", "trainer.val_before_train=False"),
+    *("trainer.total_training_steps=3", "trainer.save_freq=3", "trainer.default_local_dir=verl-cpu/ppo"),
+    *("hydra.run.dir=verl-cpu", "hydra.output_subdir=null"),
+]
 _STEP = re.compile(r"step:(\d+) - .*train/loss:([\d.]+)")
 _FOUND = re.compile(r"Found latest checkpoint: \S+ \(step (\d+)\)")
 _SECONDS = re.compile(r"^\[slurmray +([\d.]+) s\]", re.MULTILINE)
@@ -262,6 +289,47 @@ def test_rlinf(verl: Verl) -> None:
     for name in ("sender", "receiver"):
         assert f"\n{name} ('node1', 3.0) ('node2', 3.0)\n" in job.log
     print(f"\n{verl.runtime}: RLinf 0.3.0, {job.last_line}; {_SECONDS.findall(job.log)[-1]} s")
+
+
+def test_main_ppo(verl: Verl) -> None:
+    """Rollout, reward, update and new weights for the rollout, with the fewest CPUs that the preset accepts.
+
+    Ray has the demands of the preset, where its packer places them.
+    """
+    shutil.copy(Path(__file__).with_name("verl_rollout.py"), verl.folder / "examples/verl-cpu")
+    spec = yaml.safe_load((EXAMPLE / "job.yaml").read_text())
+    spec |= verl.environment("$PWD/examples/verl-cpu", PACKAGES)
+    spec["env"]["VERL_USE_EXTERNAL_MODULES"] = "cpu_platform,verl_rollout"
+    prompts = "python3 examples/verl-cpu/verl_rollout.py verl-cpu/prompts.parquet"
+    spec["prepare"][0]["run"] = f"python3 examples/verl-cpu/make_files.py verl-cpu && {prompts}"
+    spec["run"] = PPO
+    spec["slurm"]["cpus_per_task"] = 1
+    (problem,) = advise(JobSpec.model_validate(spec)).problems
+    spec["slurm"]["cpus_per_task"] = cpus = int(re.findall(r"set it to (\d+) or more", problem.text)[0])
+    job = verl.jobs.wait_end(verl.jobs.submit(yaml.safe_dump(spec)), TIMEOUT)
+    scores = re.findall(r"step:(\d+) - .*critic/score/mean:([\d.]+)", job.log)
+    seconds = _SECONDS.findall(job.log)[-1]
+    print(f"\n{verl.runtime}: main_ppo with {cpus} CPUs a node; {job.last_line}; {scores}; {seconds} s")
+    assert job.code == "0:0", job.log
+    assert [int(step) for step, _ in scores] == [1, 2, 3]
+    correlations = re.findall(r"rollout_actor_probs_pearson_corr:([\d.]+)", job.log)
+    assert min(map(float, correlations)) > 0.9, "the rollout has the weights of the actor"
+    placed = json.loads(re.findall(r"placed (\{.*\})", job.log)[0])
+    bundle = {"CPU": 3, "GPU": 1}
+    assert sorted(placed["groups"]) == [["STRICT_PACK", [bundle], [node]] for node in ("node1", "node2")]
+    free = place(demands(spec), [Bundle(cpus, 1)] * 2).free
+    assert Counter(map(tuple, placed["free"].values())) == Counter(node[:2] for node in free.elements())
+    for rank in (0, 1):
+        assert (verl.folder / f"verl-cpu/ppo/global_step_3/actor/model_world_size_2_rank_{rank}.pt").exists()
+
+
+def demands(fields: dict[str, Any]) -> list[Group]:
+    """What the preset says that the trainer asks of Ray."""
+    spec = JobSpec.model_validate(fields)
+    assert spec.preset
+    context = PresetContext(spec, spec.preset, parse_command(spec.run), None)
+    advise_verl(context)
+    return [demand.group for demand in context.demands]
 
 
 def rlinf_packages() -> Path:

@@ -1,7 +1,7 @@
 """A rollout for verl 0.9.1 without an inference engine: transformers on CPUs, one request after the other.
 
 verl imports it for VERL_USE_EXTERNAL_MODULES=cpu_platform,verl_rollout, and takes it for rollout.name=cpu. It
-prints the placement groups and the nodes of the actors, once both servers run. `python3 verl_rollout.py FILE`
+prints what is placed in Ray, and what is free there. `python3 verl_rollout.py FILE`
 writes prompts for it; their reward is the share of digits in the answer.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 import torch
+from ray._private.state import available_resources_per_node
 from ray.util.placement_group import placement_group_table
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from transformers import AutoModelForCausalLM
@@ -40,13 +41,22 @@ class Server:
     def generate(
         self, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
     ) -> replica.TokenOutput:
-        is_random = sampling_params["temperature"] > 0
-        tokens = self.model.generate(
-            torch.tensor([list(prompt_ids)]), do_sample=is_random, max_new_tokens=self.length
+        output = self.model.generate(
+            torch.tensor([list(prompt_ids)]),
+            do_sample=sampling_params["temperature"] > 0,
+            top_k=0,
+            max_new_tokens=self.length,
+            return_dict_in_generate=True,
+            output_logits=True,
         )
-        answer = tokens[0, len(prompt_ids) :].tolist()
-        fields = {"global_steps": self.step}
-        return replica.TokenOutput(token_ids=answer, stop_reason="completed", extra_fields=fields)
+        tokens = output.sequences[0, len(prompt_ids) :]
+        rows = torch.log_softmax(torch.cat(output.logits), -1)
+        return replica.TokenOutput(
+            token_ids=tokens.tolist(),
+            log_probs=rows[range(len(tokens)), tokens].tolist(),
+            stop_reason="completed",
+            extra_fields={"global_steps": self.step},
+        )
 
     def sleep(self) -> None:
         pass
@@ -55,12 +65,12 @@ class Server:
         pass
 
 
-class Replica(replica.RolloutReplica):
+class Replica(replica.RolloutReplica):  # type: ignore[misc, unused-ignore]
     """A server beside its worker, as vLLM's."""
 
     async def launch_servers(self) -> None:
         node = await self.workers[0].__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
-        server = Server.options(
+        server = Server.options(  # type: ignore[attr-defined, unused-ignore]
             name=SERVER % self.replica_rank,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         ).remote(self.model_config.path, self.config.response_length)
@@ -73,7 +83,7 @@ class Replica(replica.RolloutReplica):
             print("placed", json.dumps(placed()), flush=True)
 
 
-class Rollout(base.BaseRollout):
+class Rollout(base.BaseRollout):  # type: ignore[misc, unused-ignore]
     """In the worker: gives its server the weights."""
 
     async def resume(self, tags: list[str]) -> None:
@@ -89,18 +99,22 @@ class Rollout(base.BaseRollout):
         await server.update.remote({name: weight.cpu() for name, weight in weights}, global_steps)
 
 
-def placed() -> list[dict[str, Any]]:
-    """The placement groups: strategy, bundles, and the node of each bundle."""
+def placed() -> dict[str, Any]:
+    """The placement groups (strategy, bundles, nodes), and the CPUs and GPUs that are free on each node."""
     names = {row["NodeID"]: row["NodeName"] for row in ray.nodes()}
-    return [
-        {
-            "strategy": row["strategy"],
-            "bundles": list(row["bundles"].values()),
-            "nodes": [names.get(node) for node in row["bundles_to_node_id"].values()],
-            "state": row["state"],
-        }
+    groups = [
+        (
+            row["strategy"],
+            [*row["bundles"].values()],
+            [names[node] for node in row["bundles_to_node_id"].values()],
+        )
         for row in placement_group_table().values()
     ]
+    free = {
+        names[node]: [amounts.get("CPU", 0), amounts.get("GPU", 0)]
+        for node, amounts in available_resources_per_node().items()
+    }
+    return {"groups": groups, "free": free}
 
 
 def compute_score(solution_str: str, **_: Any) -> float:
