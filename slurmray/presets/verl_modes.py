@@ -116,12 +116,13 @@ def _ask_queue(context: PresetContext) -> None:
     storage = context.command.override(_STORAGE)
     is_sure = context.preset.since(0, 9) or context.command.override("trainer.v1.trainer_mode")
     unless = "" if is_sure else "older versions need less: preset.version says which"
-    context.ask("TransferQueue", [(1, 0)], unless=unless)
     units = 0 if storage and storage.value != "SimpleStorage" else context.override_count(_UNITS, 8) or 0
     nodes = context.spec.ray_nodes
-    while units > 0:
-        context.ask("TransferQueue", [(1, 0)] * min(units, nodes), "STRICT_SPREAD", unless=unless)
-        units -= nodes
+    for _ in range(units // nodes):
+        context.ask("TransferQueue", [(1, 0)] * nodes, "STRICT_SPREAD", unless=unless)
+    # The last round starts on any node, e.g. on that of the controller.
+    rest = [(1, 0)] * (units % nodes)
+    context.ask("TransferQueue", [(1 + len(rest[:1]), 0), *rest[1:]], "STRICT_SPREAD", unless=unless)
 
 
 def engine_size(context: PresetContext) -> int | None:

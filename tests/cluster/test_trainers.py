@@ -56,7 +56,7 @@ PPO = [
     *(f"{_ROLLOUT}.name=cpu", f"{_ROLLOUT}.n=4", f"{_ROLLOUT}.tensor_model_parallel_size=1"),
     *(f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu=8", f"{_ROLLOUT}.agent.num_workers=1"),
     *("reward.num_workers=1", "reward.custom_reward_function.path=examples/verl-cpu/verl_rollout.py"),
-    "transfer_queue.backend.SimpleStorage.num_data_storage_units=3",
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units=4",
     *("trainer.device=cpu", "trainer.logger=[console]", "trainer.val_before_train=False"),
     *("trainer.total_training_steps=3", "trainer.save_freq=3", "trainer.default_local_dir=verl-cpu/ppo"),
     *("hydra.run.dir=verl-cpu", "hydra.output_subdir=null"),

@@ -1,8 +1,8 @@
 """A rollout for verl 0.9.1 without an inference engine: transformers on CPUs, one request after the other.
 
 verl imports it for VERL_USE_EXTERNAL_MODULES=cpu_platform,verl_rollout, and takes it for rollout.name=cpu. It
-prints what is placed in Ray, and what is free there. `python3 verl_rollout.py FILE`
-writes prompts for it; their reward is the share of digits in the answer.
+prints what is placed in Ray, and what is free there. `python3 verl_rollout.py FILE` writes prompts. The
+reward is the share of digits in an answer.
 """
 
 from __future__ import annotations
@@ -74,11 +74,8 @@ class Replica(replica.RolloutReplica):  # type: ignore[misc, unused-ignore]
             name=SERVER % self.replica_rank,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         ).remote(self.model_config.path, self.config.response_length)
-        self.servers, self._server_handle, self._server_address = (
-            [server],
-            server,
-            f"{node}:{self.replica_rank}",
-        )
+        self.servers, self._server_handle = [server], server
+        self._server_address = f"{node}:{self.replica_rank}"
         if self.replica_rank == 0:
             print("placed", json.dumps(placed()), flush=True)
 

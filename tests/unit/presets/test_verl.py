@@ -374,6 +374,9 @@ ONE_STEP_OFF = ["python3", "-m", "verl.experimental.one_step_off_policy.main_ppo
         (MAIN, 1, 33),
         (MAIN, 4, 27),
         (MAIN, 8, 26),
+        # The controller may be beside the last storage unit: with 27 CPUs it is chance.
+        (MAIN, 3, 28),
+        (MAIN, 16, 26),
         ([*MAIN, "transfer_queue.backend.SimpleStorage.num_data_storage_units=2"], 2, 26),
         ([*MAIN, "transfer_queue.backend.storage_backend=MooncakeStore"], 2, 25),
         ([*MAIN, *SEPARATE, f"{ROLLOUT}.nnodes=1", *POOLS], 2, 28),
