@@ -31,7 +31,6 @@ def main(role: str, arguments: "List[str]", text: str = "", rest: bytes = b"") -
 IN_CONTAINER = {
     "container": "container_process",
     "guard": "guard",
-    "probe": "ray.probe",
     "ray": "ray.preload",
     "ray-job": "ray_job",
     "check": "check_cluster",

@@ -103,11 +103,11 @@ class Head(Model):
 class Ray(Model):
     """How Ray is started. Options that are not set have Ray's defaults."""
 
-    start: Literal["fast", "plain"] = "fast"
-    """plain: `ray start`. fast: the same, but faster, by changes to Ray's internals.
+    start: Literal["fast", "standard"] = "fast"
+    """standard: `ray start`. fast: the same, but faster, by changes to Ray's internals.
 
-    fast is used with the Ray versions that it was tested with. With others it falls back to plain, with one
-    line in the log.
+    fast is used with the Ray versions that it was tested with. With others it falls back to standard, with
+    one line in the log.
     """
     gpus_per_node: Count | None = None
     """GPUs on each node where Slurm counts none (no GRES), instead of slurm.gpus_per_node.

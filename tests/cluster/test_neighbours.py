@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from slurmray.agent.container.ray import preload
+from slurmray.agent.container.ray import fast_start
 from slurmray.rehearsal.cluster import slurm_conf
 from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rendering.output import seal
@@ -315,7 +315,7 @@ def test_unauthenticated_request_crashes_ray_s_gcs(alice: Running) -> None:
         f"import grpc; channel = grpc.insecure_channel('{head}:{port}')\n"
         "channel.unary_unary('/ray.rpc.syncer.RaySyncer/StartSync')(b'', timeout=10)"
     )
-    started = ["bash", "-c", f"test -e /tmp/ray-{alice.name}-*/inside/{preload.STARTED}"]
+    started = ["bash", "-c", f"test -e /tmp/ray-{alice.name}-*/inside/{fast_start.STARTED}"]
     # Only after that file exists, `ray start` itself notices the end of the GCS.
     wait_until(lambda: alice.jobs.cluster.run(started, host="node1").returncode == 0, alice.leftovers)
     run = ["podman", "run", "--rm", "--network=host", "--log-driver=none", "--entrypoint=python3"]

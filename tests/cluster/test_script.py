@@ -1,4 +1,4 @@
-"""Scripts with an edited story, a site's template, another Python, or `ray.start: plain`."""
+"""Scripts with an edited story, a site's template, another Python, or `ray.start: standard`."""
 
 from __future__ import annotations
 
@@ -132,9 +132,9 @@ def test_fast_start(jobs: Jobs) -> None:
 
 
 @pytest.mark.full
-def test_plain_start(jobs: Jobs) -> None:
-    log = count_nodes(jobs, "ray: {start: plain}")
-    assert log.count("] ray: using Ray's own start: ray.start is plain\n") == 1, log
+def test_the_standard_start(jobs: Jobs) -> None:
+    log = count_nodes(jobs, "ray: {start: standard}")
+    assert log.count("] ray: using Ray's own start: ray.start is standard\n") == 1, log
 
 
 @pytest.mark.full

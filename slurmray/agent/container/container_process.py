@@ -206,6 +206,7 @@ class ContainerProcess:
         context = self.context
         context.is_ready = True
         self.ray.watch.release_ports()
+        self.ray.start_rest()
         self.write_attach_programs()
         if context.is_head:
             self.head.send_attach()

@@ -1,16 +1,15 @@
 """The head node from the start of Ray to the start of the trainer."""
 
-import subprocess
+import os
 
-from .. import nodes
-from ..job_errors import Finished, JobError
-from . import ports, preflight, process_tree, variables
+from ..job_errors import Finished
+from . import ports, preflight
 from .part import Part
 from .ray import probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import IO, Callable, Optional
+    from typing import Callable, Optional
 
     from ..wire import messages
     from ..wire.settings import Settings
@@ -27,8 +26,6 @@ class Head(Part):
     are_all_ready: returns whether all parts allow that.
     """
 
-    roles = ("probe",)
-
     def __init__(
         self,
         context: "NodeContext",
@@ -41,19 +38,11 @@ class Head(Part):
         self.trainer = trainer
         self._are_all_ready = are_all_ready
         self.check: "Optional[Callable[[], None]]" = None  # tick() calls it; None: it waits for nothing
-        self._probe_input: "Optional[IO[bytes]]" = None
         self._is_trainer_announced = False
         self._is_dashboard_announced = False
 
     def start(self, address: str) -> None:
-        """Start the readiness probe early, as importing Ray takes seconds, and Ray. Wait for the GCS."""
-        context = self.context
-        argv = [*context.program("probe"), context.name, str(context.settings["timeouts"]["ready"])]
-        for rank, name in enumerate(context.ray_nodes):
-            argv += [name, str(nodes.ray_gpus(context.settings, rank))]
-        env = variables.collect(variables.RAY, context)
-        child = context.children.spawn("probe", argv, env, 1, stdin=subprocess.PIPE)
-        self._probe_input = child.stdin
+        """Start Ray. Wait for the GCS."""
         self.ray.start(address)
         self.check = self._check_gcs
 
@@ -65,24 +54,6 @@ class Head(Part):
             self._is_dashboard_announced = True
             host, port = dashboard_host(self.context.settings), self.context.ports[ports.DASHBOARD]
             self.context.send({"type": "dashboard", "address": host, "port": port})
-
-    def child_ended(self, role: str, code: int) -> None:
-        """Handle the end of the readiness probe."""
-        del role
-        if code == probe.NOT_READY:
-            raise Finished  # the probe has sent the messages
-        if code:
-            # Before the GCS accepts connections, only the import of Ray can have failed.
-            kind = "probe" if self.ray.watch.has_gcs_answered else "ray"
-            message = "the readiness probe exited with %d. The node's log has its last lines"
-            raise JobError(kind, message % code)
-        # A trainer that knows the port may use the dashboard at once; others get its address from Ray.
-        is_fixed = self.context.settings["ray"]["dashboard_port"] != "auto"
-        if not is_fixed or self.ray.watch.is_dashboard_started():
-            self._cluster_ready()
-        else:
-            self.context.phase("ray", "waiting for the dashboard, because ray.dashboard_port is set")
-            self.check = self._check_dashboard
 
     def start_trainer_if_ready(self) -> None:
         """Announce the trainer once all is ready for it. It starts when its output is read."""
@@ -104,8 +75,24 @@ class Head(Part):
         port = context.ports[ports.DASHBOARD]
         context.phase("ray", "head at %s, dashboard on port %d" % (context.gcs, port))
         context.send({"type": "versions", "text": preflight.versions(ray.version_text)})
-        self.check = None
-        process_tree.write_and_close(self._probe_input, context.gcs.encode())
+        self.check = self._check_probe
+        ray.confirm_gcs()
+
+    def _check_probe(self) -> None:
+        try:
+            with open(os.path.join(self.context.folder, probe.RESULT)) as file:
+                result = file.read()
+        except FileNotFoundError:
+            return
+        if result == probe.FAILED:
+            raise Finished
+        # A trainer that knows the port may use the dashboard at once; others get its address from Ray.
+        is_fixed = self.context.settings["ray"]["dashboard_port"] != "auto"
+        if not is_fixed or self.ray.watch.is_dashboard_started():
+            self._cluster_ready()
+        else:
+            self.context.phase("ray", "waiting for the dashboard, because ray.dashboard_port is set")
+            self.check = self._check_dashboard
 
     def _check_dashboard(self) -> None:
         if self.ray.watch.is_dashboard_started():

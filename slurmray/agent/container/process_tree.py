@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+from .. import background_io
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO, Any, Callable, Collection, Dict, List, Mapping, Optional, Set, Union
@@ -76,14 +78,20 @@ def kill_descendants(spared: "Collection[int]" = ()) -> None:
         time.sleep(0.01)
 
 
-def write_and_close(pipe: "Optional[IO[bytes]]", data: bytes) -> None:
-    """Write to the standard input of a child and close it. A child that has ended is handled elsewhere."""
+def write(pipe: "Optional[IO[bytes]]", data: bytes) -> None:
+    """Write to the standard input of a child. A child that has ended is handled elsewhere."""
     assert pipe  # noqa: S101 - opened with stdin=PIPE
     try:
-        with pipe:
-            pipe.write(data)
+        background_io.write_all(pipe.fileno(), data)
     except BrokenPipeError:
         pass
+
+
+def write_and_close(pipe: "Optional[IO[bytes]]", data: bytes) -> None:
+    """Write to the standard input of a child and close it."""
+    write(pipe, data)
+    assert pipe  # noqa: S101
+    pipe.close()
 
 
 class Children:

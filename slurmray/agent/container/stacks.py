@@ -30,7 +30,7 @@ MAX_NAME, MAX_PLACE = 60, 100  # characters
 OF_RAY = re.compile(
     r"^ray::(IDLE|DashboardAgent|RuntimeEnvAgent|SPILL|RESTORE)|^ray-dashboard|-m ray\.util\.client"
     r"|/ray/(dashboard|autoscaler|_private|core)/|multiprocessing\.(resource_tracker|forkserver) "
-    r"|/agent (ray|container|guard|probe|stacks)\b"
+    r"|/agent (ray|container|guard|stacks)\b"
 )
 # Files of Python and PyTorch whose functions wait, or call others.
 WAITING = re.compile(

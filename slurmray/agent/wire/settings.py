@@ -100,7 +100,7 @@ if TYPE_CHECKING:
         metrics: bool
         keep_logs: str  # "on_failure", "always", "never"
         debug: str  # "none", "legacy", "post-mortem"
-        start: str  # "fast" or "plain"
+        start: str  # "fast" or "standard"
         args: List[str]
         head_args: List[str]
         worker_args: List[str]

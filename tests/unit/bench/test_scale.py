@@ -18,7 +18,7 @@ from bench import scale, simulate, stand_in_ray
 from bench.scale import BARE, SLURMRAY, Measured
 from bench.simulated_step import AT_ONCE, SPREAD
 from slurmray.agent import loader, script_parts
-from slurmray.agent.container.ray import preload
+from slurmray.agent.container.ray import fast_start
 from slurmray.agent.controller.step import CONTROLLER_ONLY
 from slurmray.rendering.script import render_script
 from slurmray.spec.job_spec import JobSpec
@@ -142,12 +142,12 @@ import sys
 from ray._private import node, services
 from ray.experimental import internal_kv
 sys.path.append({str(root)!r})
-from slurmray.agent.container.ray import command, preload
-assert preload.missing_internal(services, node, internal_kv) == ""
+from slurmray.agent.container.ray import command, fast_start
+assert fast_start.missing_internal(services, node, internal_kv) == ""
 print(command.ray_version())
 """
     assert run_python(ray, code) == "('2.60.0', (2, 60))\n"
-    assert (2, 60) in preload.TESTED
+    assert (2, 60) in fast_start.TESTED
 
 
 def test_stand_in_keeps_a_table_of_nodes(ray: Path) -> None:

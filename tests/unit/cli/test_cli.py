@@ -624,11 +624,11 @@ def test_a_script_is_rehearsed_with_the_template_of_the_site(monkeypatch: pytest
 
 
 def test_ray_start_is_in_the_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    for args, expected in (([], "fast"), (["--set", "ray.start=plain"], "plain")):
+    for args, expected in (([], "fast"), (["--set", "ray.start=standard"], "standard")):
         code, out, _ = main(["render", "-o", "-", *args], capsys)
         assert code == 0
         assert read_settings(out)["ray"]["start"] == expected
-    code, _, err = main(["render", "-o", "-", "--set", "ray.start=plain", "--target", "dstack"], capsys)
+    code, _, err = main(["render", "-o", "-", "--set", "ray.start=standard", "--target", "dstack"], capsys)
     assert code == 0
     assert "left out: ray.start" in err
 

@@ -158,7 +158,7 @@ def test_a_block_of_bash() -> None:
         ("container: {args: --rm}", "1:19: container.args: expected a list, got '--rm'"),
         ("container: {args: [a, {b: c}]}", "1:23: container.args, item 2: expected text, got a mapping"),
         ("container: {args: [~]}", "1:20: container.args, item 1: expected text, got null"),
-        ("ray: {start: slow}", "1:14: ray.start: expected fast or plain, got 'slow'"),
+        ("ray: {start: slow}", "1:14: ray.start: expected fast or standard, got 'slow'"),
         ("container: {args: [--init, --entrypoint=sh]}", "1:28: container.args, item 2: --entrypoint: slurmray starts and ends the container; leave it out"),
         ("container: {args: [-it, -itd]}", "1:25: container.args, item 2: -itd: slurmray starts and ends the container; leave it out"),
         ("container: {runtime: podman, args: [a, --ipc=host]}", "1:36: container.args: --ipc=host: leave it out; the container's /dev/shm is as large as the node's anyway, see container.shm_size"),

@@ -105,7 +105,7 @@ MARKED: dict[str, Any] = {
         "ready_timeout": 8642010,
         "temp_dir": "/Zmark-temp-dir",
         "head": {"gpus": 8642014, "cpus": 8642015, "memory": "8642016K"},
-        "start": "plain",
+        "start": "standard",
         "auth": "none",
         "metrics": True,
         "keep_logs": "never",

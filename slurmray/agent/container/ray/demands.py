@@ -6,12 +6,10 @@ A Ray that does not answer, or in another way, has no such demands.
 
 import collections
 import importlib
-import os
 import re
 import time
 
 from ... import background_io
-from ...wire import codec
 from .unplaceable import Bundle, Demand, DemandWatch, Node
 
 TYPE_CHECKING = False
@@ -28,14 +26,13 @@ NOT_IN = 2  # LabelSelectorOperator of common.proto
 IN_GROUP = re.compile("(.+)_group_([0-9]+_)?([0-9a-f]+)")
 
 
-def start(node: str, address: str, channel: int) -> None:
-    """Start the thread. node: the head node. address: `host:port` of the GCS. channel: to the controller."""
+def start(address: str, send: "Callable[[messages.ToController], None]") -> None:
+    """Start the thread. address: `host:port` of the GCS. send: to the controller."""
 
-    def send(text: str, fix: str, ended: bool) -> None:
-        message: "messages.Unplaceable" = {"type": "unplaceable", "text": text, "fix": fix, "ended": ended}
-        os.write(channel, codec.encode_to_controller(message, node))
+    def send_demand(text: str, fix: str, ended: bool) -> None:
+        send({"type": "unplaceable", "text": text, "fix": fix, "ended": ended})
 
-    background_io.start("demands", lambda: _watch(address, send))
+    background_io.start("demands", lambda: _watch(address, send_demand))
 
 
 def _watch(address: str, send: "Callable[[str, str, bool], None]") -> None:

@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 
-from ... import inherited, parts
+from ... import inherited, nodes, parts
 from ...job_errors import JobError
 from .. import node_address, ports, process_tree, reachability, variables
 from ..part import Part
-from . import command, preload
+from . import command, fast_start, preload
 from .watch import RayWatch, show_last_lines
 
 TYPE_CHECKING = False
@@ -54,8 +54,11 @@ class RayProcess(Part):
     def preload(self) -> None:
         """Start the process that imports Ray and becomes `ray start`."""
         context, wanted = self.context, self.context.settings["ray"]["start"]
-        self.watch.use_plain(preload.reason_for_plain(wanted, self.version_text, context.ray_version))
-        start = preload.PLAIN if self.watch.plain_reason else preload.FAST
+        reason = "ray.start is standard"
+        if wanted == preload.FAST:
+            reason = fast_start.reason_against(context.ray_version, self.version_text)
+        self.watch.use_standard(reason)
+        start = preload.STANDARD if self.watch.standard_reason else preload.FAST
         self._env = variables.collect(variables.RAY_START, context)
         argv = [*context.program("ray"), start]
         self._input = context.children.spawn("ray", argv, self._env, 1, stdin=subprocess.PIPE).stdin
@@ -74,12 +77,33 @@ class RayProcess(Part):
         sys.stderr.write(" ".join(argv) + "\n")
         sys.stderr.flush()
         more = variables.difference(self._env, variables.collect(variables.RAY, context))
-        request = {"argv": argv, "env": more, "folder": context.folder, "gcs": context.gcs, "node": ""}
-        if cluster is None and parts.is_needed("demands", context.settings):
-            request["node"] = context.name
+        request = {
+            "argv": argv,
+            "env": more,
+            "folder": context.folder,
+            "node": context.name,
+            "gcs": context.gcs,
+            "expected": {
+                name: nodes.ray_gpus(context.settings, rank) for rank, name in enumerate(context.ray_nodes)
+            },
+            "timeout": context.settings["timeouts"]["ready"],
+            "watches_demands": parts.is_needed("demands", context.settings),
+            "may_wait": self._may_wait(),
+        }
         # First: Ray may be started before the next line runs.
         self.watch.start(argv)
-        process_tree.write_and_close(self._input, json.dumps(request).encode())
+        process_tree.write(self._input, json.dumps(request).encode() + b"\n")
+        if cluster:
+            self.confirm_gcs()
+
+    def confirm_gcs(self) -> None:
+        """Let the readiness probe begin: the GCS has answered."""
+        assert self._input  # noqa: S101 - of the process that got its address
+        self._input.close()
+
+    def start_rest(self) -> None:
+        """Let the processes start that do so later: the cluster is ready."""
+        open(os.path.join(self.context.folder, fast_start.READY), "w").close()
 
     def does_gcs_answer(self) -> bool:
         """Whether the GCS of this head node accepts connections, and is a process of the job."""
@@ -101,6 +125,13 @@ class RayProcess(Part):
         self.write_token()
         self.preload()
         self.start(self.context.address, None if self.context.is_head else self.context.gcs)
+
+    def _may_wait(self) -> bool:
+        """Whether processes of Ray may start later: nothing that begins with the cluster needs them."""
+        settings = self.context.settings
+        items = settings["prepare"] + settings["services"]
+        is_needed = parts.is_needed("ray_job", settings) or settings["ray"]["dashboard_port"] != "auto"
+        return not (is_needed or any(item["needs_ray"] for item in items))
 
     def _take_fixed_ports(self) -> None:
         """Replace leased ports with those of the job spec."""

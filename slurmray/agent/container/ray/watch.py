@@ -7,7 +7,7 @@ import time
 from ...job_errors import JobError
 from .. import ports, process_tree
 from ..part import Part
-from . import preload
+from . import fast_start, preload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class RayWatch(Part):
         self.has_gcs_answered = False  # other nodes may know the ports, so they cannot change any more
         self.own_ports: "Set[int]" = set()  # leased ports on which a process of the job has listened
         self.port_was_taken = False
-        self.plain_reason = ""  # why Ray's own start is used; "" for fast
+        self.standard_reason = ""  # why Ray's own start is used; "" for fast
         self._due = 0.0
         self._ended: "Dict[int, str]" = {}  # pid -> name of processes that had ended at the last check
         self._guarded: "Set[int]" = set()  # leased ports that another process may still take
@@ -51,7 +51,7 @@ class RayWatch(Part):
         self._guarded_until = float("inf")
         self._due = time.monotonic() + INTERVAL
         try:
-            os.unlink(self._path(preload.STARTED))  # of an earlier try
+            os.unlink(self._path(fast_start.STARTED))  # of an earlier try
         except FileNotFoundError:
             pass
 
@@ -70,8 +70,8 @@ class RayWatch(Part):
 
         Ray's own start begins the raylet last, so once the node is in the GCS all have been started.
         """
-        return os.path.exists(self._path(preload.STARTED)) or bool(
-            self.plain_reason and self.context.is_ready
+        return os.path.exists(self._path(fast_start.STARTED)) or bool(
+            self.standard_reason and self.context.is_ready
         )
 
     def is_raylet_running(self) -> bool:
@@ -81,16 +81,16 @@ class RayWatch(Part):
     def is_dashboard_started(self) -> bool:
         """Whether the dashboard of a head node that is in the GCS answers or has failed.
 
-        On a worker: whether all has been started, but for a plain start, where that is unknown.
+        On a worker: whether all has been started, but for a standard start, where that is unknown.
         """
-        return os.path.exists(self._path(preload.STARTED)) or bool(self.plain_reason)
+        return os.path.exists(self._path(fast_start.STARTED)) or bool(self.standard_reason)
 
     def tick(self) -> None:
         """Check if due. Called in each turn of the loop."""
         if not self.is_busy or time.monotonic() < self._due:
             return
         self._due = time.monotonic() + INTERVAL
-        self._read_plain_reason()
+        self._read_standard_reason()
         if time.monotonic() > self._guarded_until:
             self._guarded = set()
         is_taken = self.is_port_taken()
@@ -99,10 +99,10 @@ class RayWatch(Part):
         if not (is_taken or is_started):
             self._detect_end()
 
-    def use_plain(self, reason: str) -> None:
+    def use_standard(self, reason: str) -> None:
         """Note that Ray's own start is used, and log it once. reason: "" for fast."""
-        if reason and not self.plain_reason:
-            self.plain_reason = reason
+        if reason and not self.standard_reason:
+            self.standard_reason = reason
             self.context.phase("ray", "using Ray's own start: " + reason)
 
     def is_healthy(self) -> bool:
@@ -137,10 +137,10 @@ class RayWatch(Part):
         fix = "do without slurmray dashboard in this job" if is_dashboard else "submit the job again"
         self.context.send_finding("warn", "port %d" % port, found, wanted, fix)
 
-    def _read_plain_reason(self) -> None:
+    def _read_standard_reason(self) -> None:
         try:
             with open(self._path(preload.NOT_FAST)) as file:
-                self.use_plain(file.read())
+                self.use_standard(file.read())
         except FileNotFoundError:
             pass
 

@@ -201,7 +201,7 @@ def dashboard_message(made: Cluster) -> dict[str, Any]:
     return messages[0] if messages else made.run_until("dashboard")
 
 
-def plain_events(port: int) -> list[str]:
+def standard_events(port: int) -> list[str]:
     """Events of an unchanged Ray."""
     return [
         "ray start --block",
@@ -215,22 +215,22 @@ def plain_events(port: int) -> list[str]:
     ]
 
 
-def run_plain(made: Cluster, start: str, reason: str) -> None:
+def run_standard(made: Cluster, start: str, reason: str) -> None:
     assert made.exit_code(settings(ray={"start": start})) == 0
     port = dashboard_message(made)["port"]
-    assert made.events() == plain_events(port)
+    assert made.events() == standard_events(port)
     texts = [message["text"] for message in made.head.received if message.get("phase") == "ray"]
     assert [text for text in texts if "own start" in text] == [f"using Ray's own start: {reason}"]
 
 
-def test_plain_start_changes_nothing_in_ray(made: Cluster) -> None:
-    run_plain(made, "plain", "ray.start is plain")
+def test_the_standard_start_changes_nothing_in_ray(made: Cluster) -> None:
+    run_standard(made, "standard", "ray.start is standard")
 
 
-def test_an_untested_ray_gets_the_plain_start(tmp_path: Path) -> None:
+def test_an_untested_ray_gets_the_standard_start(tmp_path: Path) -> None:
     reason = "ray.start: fast was tested with Ray 2.44, 2.52, 2.60, this is 2.61.0"
     with cluster(tmp_path, version="2.61.0") as made:
-        run_plain(made, "fast", reason)
+        run_standard(made, "fast", reason)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_an_untested_ray_gets_the_plain_start(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_ray_with_other_internals_gets_the_plain_start(
+def test_a_ray_with_other_internals_gets_the_standard_start(
     tmp_path: Path, module: str, old: str, new: str, reason: str
 ) -> None:
     source = RAY[module].replace(old, new)
@@ -267,7 +267,7 @@ def test_a_ray_with_other_internals_gets_the_plain_start(
         )
     with cluster(tmp_path, **{module[:-3].replace("/", "__"): source}) as made:
         made.env["DASHBOARD_SECONDS"] = "0.8"  # the reason is read once a second while Ray starts
-        run_plain(made, "fast", reason)
+        run_standard(made, "fast", reason)
 
 
 def test_a_fixed_dashboard_port_is_waited_for(made: Cluster, tmp_path: Path) -> None:
@@ -486,7 +486,7 @@ def test_a_spare_node_joins_ray_in_place_of_another(tmp_path: Path) -> None:
         made.nodes[2].until("healthy")
 
 
-@pytest.mark.parametrize("start", ["fast", "plain"])
+@pytest.mark.parametrize("start", ["fast", "standard"])
 def test_a_spare_node_has_its_stages_when_it_joins(tmp_path: Path, start: str) -> None:
     """No other node waits for them. Its Ray runs before those that need Ray, and after the others."""
     events = tmp_path / "events"  # of the stand-in for Ray

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import pytest
-
 from slurmray.agent.container.ray.probe import send_joined
-from slurmray.agent.wire.codec import MAX_BYTES_TO_CONTROLLER
+from slurmray.agent.wire.codec import MAX_BYTES_TO_CONTROLLER, encode_to_controller
+from tests.unit.agent.wire_types import TO_CONTROLLER, checked
 
 
-def sent(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    lines = capfd.readouterr().out.splitlines()
-    assert all(len(line) < MAX_BYTES_TO_CONTROLLER for line in lines)
-    return [json.loads(line) for line in lines]
+class Sent(list[tuple[list[str], int]]):
+    """The nodes and GPUs of messages."""
+
+    def send(self, message: Any) -> None:
+        assert len(encode_to_controller(message, "head")) < MAX_BYTES_TO_CONTROLLER
+        assert checked(TO_CONTROLLER, message)["type"] == "joined"
+        self.append((message["nodes"], message["gpus"]))
 
 
-def test_each_node_is_sent_once(capfd: pytest.CaptureFixture[str]) -> None:
-    unready = {"head": 0, "a": 8, "b": 8}
-    send_joined("head", {"a": "has not joined", "b": "has 7 of 8 GPUs"}, unready)
-    assert [(message["type"], message["nodes"], message["gpus"]) for message in sent(capfd)] == [
-        ("joined", ["head"], 0)
-    ]
+def test_each_node_is_sent_once() -> None:
+    unready, sent = {"head": 0, "a": 8, "b": 8}, Sent()
+    send_joined({"a": "has not joined", "b": "has 7 of 8 GPUs"}, unready, sent.send)
+    assert sent == [(["head"], 0)]
     assert unready == {"a": 8, "b": 8}
-    send_joined("head", {}, unready)
-    assert [(message["nodes"], message["gpus"]) for message in sent(capfd)] == [(["a", "b"], 8)]
-    send_joined("head", {}, unready)
-    assert sent(capfd) == []
+    send_joined({}, unready, sent.send)
+    assert sent[1:] == [(["a", "b"], 8)]
+    send_joined({}, unready, sent.send)
+    assert len(sent) == 2
 
 
-def test_no_name_is_lost_where_many_long_ones_join_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_name_is_lost_where_many_long_ones_join_at_once() -> None:
     """A message loses what is too long."""
-    names = [f"{number:04d}".ljust(64, "n") for number in range(1024)]
-    send_joined(names[0], {}, dict.fromkeys(names, 8))
-    assert [name for message in sent(capfd) for name in message["nodes"]] == names
+    names, sent = [f"{number:04d}".ljust(64, "n") for number in range(1024)], Sent()
+    send_joined({}, dict.fromkeys(names, 8), sent.send)
+    assert [name for joined, _ in sent for name in joined] == names

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurmray.agent.container import ports, process_tree
-from slurmray.agent.container.ray import preload, watch
+from slurmray.agent.container.ray import fast_start, preload, watch
 from slurmray.agent.job_errors import JobError
 
 from .fake_context import ray_process
@@ -41,7 +41,7 @@ def test_a_process_that_ends_while_ray_starts(
     ended: dict[int, str] = {}
     monkeypatch.setattr(process_tree, "descendant_names", lambda **_: dict(ended))
     watched = ray_process(tmp_path).watch
-    (tmp_path / preload.STARTED).touch()  # of an earlier try
+    (tmp_path / fast_start.STARTED).touch()  # of an earlier try
     watched.start([])
     ended |= {5: "python3", 6: "raylet"}
     look(watched)
@@ -65,12 +65,12 @@ def test_a_process_that_ends_while_ray_starts(
     watched.context.trainer_started -= 100
     with pytest.raises(JobError, match=r"^raylet exited\. The node's log"):
         look(watched)
-    (tmp_path / preload.STARTED).touch()
+    (tmp_path / fast_start.STARTED).touch()
     look(watched)
     assert not watched.is_busy
 
 
-def test_with_plain_start_ray_is_watched_until_the_cluster_is_ready(
+def test_with_the_standard_start_ray_is_watched_until_the_cluster_is_ready(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, look: Callable[[watch.RayWatch], None]
 ) -> None:
     monkeypatch.setattr(process_tree, "descendant_names", lambda **_: {})
