@@ -64,7 +64,7 @@ from ray.experimental.internal_kv import event
 
 
 def start_ray_process(command, process_type, fate_share=True):
-    event(f"start {process_type}")
+    event(f"start {process_type}" + (" later" if any("start-later" in word for word in command) else ""))
     if process_type == "raylet" and os.environ.get("RAY_FAULT") == "raylet":
         return subprocess.Popen(["false"], executable=os.environ["RAYLET_THAT_FAILS"])
     names = {"raylet": "raylet", "gcs_server": "gcs_server"}

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from slurmray.agent import heartbeat
 from slurmray.agent.container import container_setup, ports
+from slurmray.agent.container.ray import fast_start
 from tests.unit.agent.containers import (
     RAY,
     Cluster,
@@ -184,7 +185,7 @@ def test_fast_publishes_the_dashboard_and_starts_the_raylet_before_it_answers(ma
     assert made.events() == [
         "ray start --block",
         "start gcs_server",
-        "start dashboard",
+        "start dashboard later",
         f"put webui:url 127.0.0.1:{port} ns",
         "start raylet",
         "wait for dashboard",
@@ -193,6 +194,29 @@ def test_fast_publishes_the_dashboard_and_starts_the_raylet_before_it_answers(ma
         "started gpu-1",
     ]
     assert not [m for m in made.head.received if m.get("text", "").startswith("using Ray's own start")]
+
+
+def test_what_ray_starts_later_begins_when_the_cluster_is_ready(two: Cluster) -> None:
+    two.train(settings(trainer=trainer("sleep", "60")))
+    assert all((node.folder / fast_start.READY).exists() for node in two.nodes)
+
+
+@pytest.mark.parametrize(
+    "needs_it",
+    [
+        {"ray": {"dashboard_port": "18265"}},
+        {"trainer": {"launch": "ray-job"}},
+        {"prepare": [prepare("data", "true", needs_ray=True)]},
+        {"services": [service("judge", "true", needs_ray=True)]},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_nothing_starts_later_where_the_dashboard_may_be_needed_at_once(
+    made: Cluster, needs_it: dict[str, Any]
+) -> None:
+    made.start(settings(**needs_it))
+    made.run_until("ready")
+    assert [event for event in made.events() if "start dashboard" in event] == ["start dashboard"]
 
 
 def dashboard_message(made: Cluster) -> dict[str, Any]:
