@@ -34,6 +34,7 @@ FILES = {
     "ray/_private/node.py": "Node",
     "ray/_private/services.py": "start_ray_process",
     "ray/_private/state.py": "GlobalState",
+    "ray/_private/utils.py": "get_dashboard_dependency_error",
     "ray/_raylet.py": "GcsClientOptions",
     "ray/experimental/__init__.py": "",
     "ray/experimental/internal_kv.py": "_internal_kv_del, _internal_kv_get, _internal_kv_put",
@@ -137,6 +138,10 @@ def run_raylet(options: dict[str, str]) -> None:
 
 def start_ray_process(command: list[str], process_type: str) -> None:
     """Ray's signature; starts nothing."""
+
+
+def get_dashboard_dependency_error() -> None:
+    """Return None: no package is missing."""
 
 
 def _internal_kv_get(key: str, namespace: str = "") -> bytes:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .stages import Stages
 
 # Seconds between two turns of the loop:
-SHORT_PAUSE = 0.05  # while it has to poll for an event
+SHORT_PAUSE = 0.02  # while it has to poll for an event
 LONG_PAUSE = 1.0  # while it only watches Ray's start or a stage
 # Types of messages with which a container process begins.
 FIRST = ("settings", "job", "node", "start_ray")

@@ -88,7 +88,7 @@ def service_addresses(context: "NodeContext") -> "Variables":
 
 
 def start_timeouts(context: "NodeContext") -> "Variables":
-    """Timeouts of `ray start`, longer than the readiness probe's. All others win over them."""
+    """Timeouts of `ray start`, longer than the readiness probe's, and retries. All others win over them."""
     seconds = context.settings["timeouts"]["ready"] + TIMEOUT_MARGIN
     return {
         "RAY_raylet_start_wait_time_s": str(seconds),
@@ -98,6 +98,9 @@ def start_timeouts(context: "NodeContext") -> "Variables":
         # After Ray's default of 30 s the dashboard exits, if one of its modules is still importing Ray from a
         # slow file system (ray/dashboard/subprocesses/handle.py). Ray's job API needs the dashboard.
         "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": str(seconds),
+        # Of requests that did not get through. Now and then that is the first one of a raylet, which then
+        # joins a second later by Ray's default of 1,000.
+        "RAY_grpc_client_check_connection_status_interval_milliseconds": "100",
     }
 
 

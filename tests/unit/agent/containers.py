@@ -71,6 +71,7 @@ def start_ray_process(command, process_type, fate_share=True):
     program = os.path.join(os.environ["PROGRAMS"], names.get(process_type, "dashboard"))
     return subprocess.Popen([program, "600"])
 """,
+    "ray/_private/utils.py": "def get_dashboard_dependency_error(): pass",
     "ray/_private/node.py": """
 import os
 import socket

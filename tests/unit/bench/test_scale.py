@@ -139,11 +139,11 @@ def test_stand_in_has_the_internals_that_the_fast_start_patches(ray: Path) -> No
     root = Path(scale.__file__).parents[1]
     code = f"""
 import sys
-from ray._private import node, services
+from ray._private import node, services, utils
 from ray.experimental import internal_kv
 sys.path.append({str(root)!r})
 from slurmray.agent.container.ray import command, fast_start
-assert fast_start.missing_internal(services, node, internal_kv) == ""
+assert fast_start.missing_internal(services, node, internal_kv, utils) == ""
 print(command.ray_version())
 """
     assert run_python(ray, code) == "('2.60.0', (2, 60))\n"

@@ -3,13 +3,15 @@
 - The raylet of the head node starts while the dashboard starts, not afterwards.
 - A raylet gets its dashboard agent's port as an option and does not wait for its file (Ray 2.54 on).
 - A raylet starts one worker process beforehand, not one for each CPU; others start when they are needed.
-- Processes that the cluster can do without start later: see start_later().
+- Processes that nobody waits for start later: see PROGRAM.
+- What the dashboard needs is looked for, not imported.
 - The file STARTED in the job's folder appears when everything has been started.
 
 `ray.init().dashboard_url` is right. Ray publishes the dashboard's address when the dashboard answers. That is
 after the start of the trainer, so it is published before the raylet starts.
 """
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -23,6 +25,9 @@ TESTED = ((2, 44), (2, 52), (2, 60))  # versions of Ray
 # File in the job's folder: all has been started; on the head node, the dashboard answers or has failed.
 STARTED = "ray-started"
 WEBUI_URL = "webui:url"  # key of the dashboard's address in the GCS, read by drivers
+# What ray/dashboard/optional_deps.py imports, which takes 0.2 s of CPU on each node.
+OPTIONAL = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry.exporter.prometheus")
+OPTIONAL += ("opentelemetry.proto", "prometheus_client", "pydantic")
 START_LATER = "start-later"  # program in the job's folder
 READY = "ray-ready"  # file in the job's folder: the cluster is ready
 # $1: READY. $2: seconds after it. $3: nice value. Then a command. READY is awaited for 15 seconds: a raylet
@@ -44,7 +49,9 @@ def reason_against(version: "Tuple[int, ...]", text: str) -> str:
     return "ray.start: fast was tested with Ray %s, this is %s" % (tested, text)
 
 
-def missing_internal(services: "ModuleType", node: "ModuleType", kv: "ModuleType") -> str:
+def missing_internal(
+    services: "ModuleType", node: "ModuleType", kv: "ModuleType", utils: "ModuleType"
+) -> str:
     """The first of Ray's internals used here that is missing or has changed; "" if none."""
     import inspect
 
@@ -57,6 +64,7 @@ def missing_internal(services: "ModuleType", node: "ModuleType", kv: "ModuleType
         (kv, "_internal_kv_get", "some", "key namespace"),
         (kv, "_internal_kv_put", "some", "key value overwrite namespace"),
         (kv, "_internal_kv_del", "some", "key namespace"),
+        (utils, "get_dashboard_dependency_error", "only", ""),
     ]
     for module, path, which, names in wanted:
         member: "Any" = module
@@ -147,6 +155,24 @@ class Commands:
 
     def _prefix(self, when: "Tuple[str, str]") -> str:
         return "".join(each + " " for each in self._later([], when))
+
+
+def find_optional_packages(utils: "Any") -> None:
+    """Let Ray look for the packages of its dashboard. It imports them if one is missing, to say so.
+
+    utils: Ray's module with that check.
+    """
+    check = utils.get_dashboard_dependency_error
+
+    def get_dashboard_dependency_error() -> "Any":
+        try:
+            if all(map(importlib.util.find_spec, OPTIONAL)):
+                return None
+        except ImportError:  # of the package that one is in
+            pass
+        return check()
+
+    utils.get_dashboard_dependency_error = get_dashboard_dependency_error
 
 
 def start_raylet_early(node_class: "Any", kv: "Any", find_url: "Callable[[], str]") -> None:

@@ -72,13 +72,15 @@ def main(argv: "List[str]") -> int:
     os.dup2(2, 1)
     for name in OTHER_COMMANDS:
         sys.modules[name] = None  # type: ignore[assignment]
-    from ray._private import node, services
+    from ray._private import node, services, utils
     from ray.experimental import internal_kv
     from ray.scripts import scripts
 
     from . import fast_start
 
-    lacking = fast_start.missing_internal(services, node, internal_kv) if argv == [FAST] else STANDARD
+    lacking = STANDARD
+    if argv == [FAST]:
+        lacking = fast_start.missing_internal(services, node, internal_kv, utils)
     agent_port = not lacking and fast_start.takes_agent_port(
         os.path.dirname(os.path.dirname(scripts.__file__))
     )
@@ -109,6 +111,7 @@ def main(argv: "List[str]") -> int:
 
     change = unchanged
     if not lacking:
+        fast_start.find_optional_packages(utils)
         commands = fast_start.Commands(folder, agent_port, request["may_wait"])
         change = commands.change
         if "--enable-resource-isolation" not in sys.argv:  # with it the raylet needs the dashboard first

@@ -107,11 +107,10 @@ def test_whether_the_raylet_has_an_option_for_the_agent_s_port(tmp_path: Path) -
 
 
 def test_the_internals_of_the_installed_ray() -> None:
-    node, services = (importlib.import_module(f"ray._private.{name}") for name in ("node", "services"))
-    assert (
-        fast_start.missing_internal(services, node, importlib.import_module("ray.experimental.internal_kv"))
-        == ""
-    )
+    names = ("services", "node", "utils")
+    services, node, utils = (importlib.import_module(f"ray._private.{name}") for name in names)
+    kv = importlib.import_module("ray.experimental.internal_kv")
+    assert fast_start.missing_internal(services, node, kv, utils) == ""
     spec = importlib.util.find_spec("ray")
     assert spec
     assert spec.submodule_search_locations
@@ -138,6 +137,9 @@ class Node:
 """
 
 
+UTILS = "def get_dashboard_dependency_error(): pass"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "lacking"),
     [
@@ -158,16 +160,29 @@ class Node:
         ),
         ("_internal_kv_get", "_kv_get", "this Ray has no kv._internal_kv_get"),
         ("value, overwrite=True, *, namespace=None", "value", "kv._internal_kv_put takes other arguments"),
+        ("_error()", "_error(is_head)", "utils.get_dashboard_dependency_error takes other arguments"),
     ],
 )
 def test_missing_internals(old: str, new: str, lacking: str) -> None:
     made = [
         module(name, source.replace(old, new) if old else source)
-        for name, source in (("services", SERVICES), ("node", NODE), ("kv", KV))
+        for name, source in (("services", SERVICES), ("node", NODE), ("kv", KV), ("utils", UTILS))
     ]
     missing = fast_start.missing_internal(*made)
     assert missing.startswith(lacking)
     assert bool(missing) == bool(lacking)
+
+
+@pytest.mark.parametrize(
+    "package", ["ray_has_no_such_package", "no_such_parent.package", "json.no_such_module", ""]
+)
+def test_a_package_of_the_dashboard_that_is_missing(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own check says which."""
+    monkeypatch.setattr(fast_start, "OPTIONAL", ("json", "json.decoder", *([package] if package else [])))
+    error = ImportError("which")
+    utils = SimpleNamespace(get_dashboard_dependency_error=lambda: error)
+    fast_start.find_optional_packages(utils)
+    assert utils.get_dashboard_dependency_error() is (error if package else None)
 
 
 class Node:
