@@ -205,9 +205,8 @@ def test_what_ray_starts_later_begins_when_the_cluster_is_ready(two: Cluster) ->
     "needs_it",
     [
         {"ray": {"dashboard_port": "18265"}},
-        {"trainer": {"launch": "ray-job"}},
         {"prepare": [prepare("data", "true", needs_ray=True)]},
-        {"services": [service("judge", "true", needs_ray=True)]},
+        {"services": [service("judge", "sleep 600", needs_ray=True)]},
     ],
     ids=lambda changes: next(iter(changes)),
 )

@@ -254,6 +254,7 @@ def test_the_container_process_submits_the_job(tmp_path: Path, how: str, refusal
             assert message["message"].startswith(refusal)
             return
         assert made.run_until("exit")["code"] == 7
+        assert "start dashboard" in made.events(), "at once"
         name = f"slurmray-{os.getpid()}-0"
         assert (tmp_path / "job-gpu-1/submitted").read_text() == repr((name, {"pip": ["x"]}))
         shown = next(message["command"] for message in made.head.received if message["type"] == "trainer")
