@@ -26,8 +26,10 @@ TESTED = ((2, 44), (2, 52), (2, 60))  # versions of Ray
 STARTED = "ray-started"
 WEBUI_URL = "webui:url"  # key of the dashboard's address in the GCS, read by drivers
 # What ray/dashboard/optional_deps.py imports, which takes 0.2 s of CPU on each node.
-OPTIONAL = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry.exporter.prometheus")
-OPTIONAL += ("opentelemetry.proto", "prometheus_client", "pydantic")
+OPTIONAL = (
+    *("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry.exporter.prometheus"),
+    *("opentelemetry.proto", "prometheus_client", "pydantic"),
+)
 START_LATER = "start-later"  # program in the job's folder
 READY = "ray-ready"  # file in the job's folder: the cluster is ready
 # $1: READY. $2: seconds after it. $3: nice value. Then a command. READY is awaited for 15 seconds: a raylet

@@ -83,13 +83,13 @@ class RayProcess(Part):
             "folder": context.folder,
             "node": context.name,
             "gcs": context.gcs,
-            "expected": {
-                name: nodes.ray_gpus(context.settings, rank) for rank, name in enumerate(context.ray_nodes)
-            },
-            "timeout": context.settings["timeouts"]["ready"],
-            "watches_demands": parts.is_needed("demands", context.settings),
             "may_wait": self._may_wait(),
         }
+        if cluster is None:
+            gpus = (nodes.ray_gpus(context.settings, rank) for rank in range(len(context.ray_nodes)))
+            request["expected"] = dict(zip(context.ray_nodes, gpus))
+            request["timeout"] = context.settings["timeouts"]["ready"]
+            request["watches_demands"] = parts.is_needed("demands", context.settings)
         # First: Ray may be started before the next line runs.
         self.watch.start(argv)
         process_tree.write(self._input, json.dumps(request).encode() + b"\n")
