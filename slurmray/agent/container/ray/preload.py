@@ -22,9 +22,6 @@ import subprocess
 import sys
 import time
 
-from ... import paths
-from .. import ports
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
@@ -109,6 +106,8 @@ def wait_for_own_gcs(services: "Any", port: int) -> None:
 
     Exits if another user's process does. services: Ray's module that starts processes. port: of the GCS.
     """
+    from .. import ports  # here, as no worker needs it
+
     start = services.start_ray_process
 
     def start_ray_process(command: "List[str]", process_type: str, *args: "Any", **options: "Any") -> "Any":
@@ -225,6 +224,8 @@ def main(argv: "List[str]") -> int:
         started = os.path.join(request["folder"], STARTED)
         call_after_start(node.Node, lambda: open(started, "w").close())
     elif argv == [FAST]:
+        from ... import paths
+
         paths.replace(os.path.join(request["folder"], NOT_FAST), lacking.encode())
     if request["node"]:
         from . import demands
