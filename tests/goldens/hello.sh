@@ -11,7 +11,7 @@
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
 # slurmray-sha256: ...
 # slurmray-story: ...
-# slurmray-agent core: 787801e9a02393e425c72947233bcf7b22c7943673edfd6cb7a8df1b1f36ace7
+# slurmray-agent core: 3c35850ea499b742c5f7a443bff92921f4e98fe671ecb69c10471175b1963ba5
 # slurmray-agent gpus: 73016a00fdd506204006d7adb08ed6a4fc94e494f8d9a7ec77c93f68313adc94
 # slurmray-agent watch: e4c005dba8ab5280625e9a0f9a205325c8e61550606d7adabcaf9f1061311866
 # slurmray-agent check: b62334a35ec6b0c3a246b4203837155495871e40c4530ad723bc2f2712b77e1e

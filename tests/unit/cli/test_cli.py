@@ -59,6 +59,13 @@ def test_help_imports_little_more_than_click() -> None:
     assert {name for name in extra if name.partition(".")[0] != "slurmray"} <= {"importlib", "__future__"}
 
 
+def test_render_imports_no_preset_and_nothing_of_submitted_jobs() -> None:
+    modules = modules_of("from slurmray.cli import main; main(['render', '--nodes=2', '-o-'])")
+    assert "slurmray.rendering.script" in modules
+    others = {"slurmray.presets", "slurmray.rendering.dstack.task", "slurmray.slurm.submitted_job"}
+    assert not others & modules
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"], capsys) == (0, f"slurmray {slurmray.__version__}\n", "")
 
