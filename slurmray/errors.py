@@ -8,9 +8,8 @@ trainer may use the same numbers; the last line of the job's log shows whose cod
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class ExitCode(IntEnum):
@@ -37,8 +36,7 @@ class SlurmrayError(Exception):
     exit_code: ExitCode = ExitCode.INTERNAL
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """One mistake in one place.
 
     where: `job.yaml:12:5`, `--set container.shm_size`, `--nodes`, or "" if there is none.

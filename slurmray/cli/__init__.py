@@ -1,25 +1,24 @@
 """The command `slurmray`: one module per subcommand, imported on use, so that `--help` is quick.
 
-For the same reason, what needs pydantic, PyYAML or Jinja2 is imported in functions.
+For the same reason, what is slow to import or seldom needed is imported in functions.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import re
 import sys
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
-from click.shell_completion import CompletionItem
 
 from slurmray._version import __version__
 from slurmray.errors import ExitCode, SlurmrayError, UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Subcommand NAME is the object NAME in the module slurmray.cli.NAME; see get_command for `list`.
 _SUBCOMMANDS = {
@@ -90,6 +89,8 @@ class _LazyGroup(click.Group):
         if name == "completion":
             raise UsageError("slurmray: slurmray --help has the line for your shell")
         if name not in _SUBCOMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            import difflib
+
             close = difflib.get_close_matches(name, _SUBCOMMANDS, n=1)
             meant = _OTHER_NAMES.get(name) or "".join(close)
             if name.endswith((".yaml", ".yml")):
@@ -105,6 +106,8 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(_SUBCOMMANDS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         names = [
             CompletionItem(name, help=help_text)
             for name, help_text in _SUBCOMMANDS.items()
@@ -216,7 +219,7 @@ def _check_stdout_and_folder(argv: Sequence[str]) -> None:
         raise UsageError("standard output is closed; redirect it to /dev/null if you do not want it")
     if argv and argv[0] in _NEEDS_CURRENT_FOLDER:
         try:
-            Path.cwd()
+            os.getcwd()  # noqa: PTH109 - pathlib is slow to import
         except OSError as error:
             raise UsageError(f"current folder: {error.strerror}; cd to a folder that exists") from None
 
@@ -230,6 +233,8 @@ def _report(error: Exception) -> int:
             return 141  # 128 + SIGPIPE
         click.echo(f"standard output: {error.strerror}", err=True)
         return ExitCode.USAGE
+    import traceback
+
     traceback.print_exception(error)
     click.echo("slurmray: this is a bug in slurmray; please report it with the lines above", err=True)
     return ExitCode.INTERNAL
@@ -237,5 +242,7 @@ def _report(error: Exception) -> int:
 
 def _is_from_stdout(error: OSError) -> bool:
     """Whether a write to standard output raised the error; such an error has no file name."""
+    import traceback
+
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return isinstance(error, BrokenPipeError) or frame.f_code in (main.__code__, click.echo.__code__)

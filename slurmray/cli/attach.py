@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from slurmray.cli.terminal import can_ask, complete_job, job_argument, node_option
+from slurmray.cli.jobs import complete_job, job_argument, node_option
+from slurmray.cli.terminal import can_ask
 from slurmray.errors import SlurmError
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.submitted_job import Job

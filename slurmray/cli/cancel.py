@@ -9,7 +9,8 @@ import click
 
 from slurmray import history
 from slurmray.cli.flags import flag
-from slurmray.cli.terminal import complete_job, job_argument, print_json, show
+from slurmray.cli.jobs import complete_job, job_argument
+from slurmray.cli.terminal import print_json, show
 from slurmray.slurm.states import FINAL
 from slurmray.slurm.submitted_job import Job
 

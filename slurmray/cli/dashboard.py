@@ -10,7 +10,7 @@ import time
 
 import click
 
-from slurmray.cli.terminal import complete_job, job_argument
+from slurmray.cli.jobs import complete_job, job_argument
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.dashboard_relay import VARIABLES, Forwarder, relay

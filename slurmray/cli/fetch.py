@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from slurmray.cli.terminal import complete_job, job_argument, show
+from slurmray.cli.jobs import complete_job, job_argument
+from slurmray.cli.terminal import show
 from slurmray.errors import UsageError
 from slurmray.slurm.host import SshHost
 

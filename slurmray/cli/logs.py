@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from slurmray.cli.flags import flag
+from slurmray.cli.jobs import complete_job, complete_service, job_argument, node_option
 from slurmray.cli.submit import follow_job
-from slurmray.cli.terminal import (
-    complete_job,
-    complete_service,
-    job_argument,
-    node_option,
-    print_json,
-    print_log,
-    printable,
-    show,
-)
+from slurmray.cli.terminal import LogPrinter, print_json, printable, show
 from slurmray.diagnosis.causes import LOG
 from slurmray.errors import UsageError
-from slurmray.slurm.follow import LAST_BYTES
+from slurmray.slurm.follow import LAST_BYTES, last_lines
 
 
 @click.command()
@@ -112,6 +105,12 @@ def logs(
         show(f"job {chosen_job.name}: no log yet; slurmray status {chosen_job.name} shows why", err=True)
     put(LOG, text)
     return 0
+
+
+def print_log(text: str, last: int | None = None) -> None:
+    """Print a log, see LogPrinter. last: number of lines at its end; None: all."""
+    sys.stdout.flush()
+    LogPrinter().write(last_lines(text.encode(errors="surrogateescape"), last))
 
 
 def cut(text: str, last: int | None) -> dict[str, Any]:

@@ -25,8 +25,9 @@ from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from slurmray._version import __version__
+from slurmray.cli.jobs import job_argument
 from slurmray.cli.logs import cut
-from slurmray.cli.terminal import bounded, escaped, job_argument
+from slurmray.cli.terminal import bounded, escaped
 from slurmray.errors import ExitCode, SlurmrayError, UsageError
 from slurmray.files import NOT_REGULAR
 from slurmray.rendering.output import find_place

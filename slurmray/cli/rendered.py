@@ -7,9 +7,8 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from slurmray import api
 from slurmray.agent.combinations import count
 from slurmray.agent.job_log import counted
 from slurmray.cli.flags import PROFILE
@@ -23,8 +22,10 @@ from slurmray.loading.submission import check_submission, queue_options
 from slurmray.plan import Plan
 from slurmray.rendering.output import seal
 from slurmray.slurm.host import Host
-from slurmray.slurm.submitted_job import Job
 from slurmray.spec.job_spec import JobSpec
+
+if TYPE_CHECKING:
+    from slurmray.slurm.submitted_job import Job
 
 DEFAULT_OUTPUT = Path("generated.sh")
 
@@ -125,7 +126,9 @@ class Rendered(NamedTuple):
 
     def submit(self, *arguments: str) -> Job:
         """Submit the job as api.submit_script does, and show messages for the user."""
-        job, messages = api.submit_script(self.spec, self.text, *arguments, profile=self.profile)
+        from slurmray.api import submit_script
+
+        job, messages = submit_script(self.spec, self.text, *arguments, profile=self.profile)
         show_remarks(messages)
         return job
 

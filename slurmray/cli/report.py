@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from slurmray.cli.flags import flag, output_option
-from slurmray.cli.terminal import complete_job, job_argument, print_json
+from slurmray.cli.jobs import complete_job, job_argument
+from slurmray.cli.terminal import print_json
 from slurmray.errors import UsageError
 from slurmray.rendering.output import write_files
 

@@ -13,18 +13,8 @@ from slurmray.agent.combinations import describe
 from slurmray.agent.controller.host_list import host_list, names
 from slurmray.agent.job_log import counted
 from slurmray.cli.flags import flag
-from slurmray.cli.terminal import (
-    REFRESH,
-    check_watch,
-    complete_job,
-    escaped,
-    job_argument,
-    print_json,
-    printable,
-    show,
-    show_tasks,
-    styled,
-)
+from slurmray.cli.jobs import complete_job, job_argument, show_tasks
+from slurmray.cli.terminal import REFRESH, check_watch, escaped, print_json, printable, show, styled
 from slurmray.diagnosis.exit_codes import fix_of
 from slurmray.diagnosis.final_states import STATES
 from slurmray.errors import SlurmrayError

@@ -13,7 +13,8 @@ from slurmray.agent.controller.host_list import host_list
 from slurmray.api import job_of
 from slurmray.cli.cancel import cancel_job
 from slurmray.cli.flags import FILE, flag, job_options
-from slurmray.cli.terminal import LogPrinter, can_ask, job_argument, print_json, show
+from slurmray.cli.jobs import job_argument
+from slurmray.cli.terminal import LogPrinter, can_ask, print_json, show
 from slurmray.errors import SlurmError, UsageError
 from slurmray.slurm import slurm_commands
 from slurmray.slurm.follow import follow

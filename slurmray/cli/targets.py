@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 from slurmray.errors import ExitCode
 from slurmray.loading.remarks import remarks
 from slurmray.plan import Plan
 from slurmray.rendering import script
-from slurmray.rendering.dstack import task
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,12 @@ class Target:
     check: Callable[[Plan], object]  # raises SpecError for what it cannot do of a plan
     render: Callable[[Plan, str, bool], str]  # makes the text of a plan, see render_script
     remarks: Callable[[Plan, bool], list[str]]  # of a plan, and whether it is submitted on this host
+
+
+def _task() -> ModuleType:
+    from slurmray.rendering.dstack import task
+
+    return task
 
 
 TARGETS = {
@@ -48,8 +54,8 @@ TARGETS = {
         own_variables=(),
         next_steps=("run it with: dstack apply -f {}",),
         has_profiles=False,
-        check=task.make_task,
-        render=lambda plan, *_: task.render_task(plan),
-        remarks=lambda plan, _: task.remarks(plan),
+        check=lambda plan: _task().make_task(plan),
+        render=lambda plan, *_: _task().render_task(plan),
+        remarks=lambda plan, _: _task().remarks(plan),
     ),
 }

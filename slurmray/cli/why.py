@@ -12,7 +12,8 @@ import click
 
 from slurmray import files, history
 from slurmray.cli.flags import flag
-from slurmray.cli.terminal import complete_job, escaped, job_argument, paragraph, print_json, show_tasks
+from slurmray.cli.jobs import complete_job, job_argument, show_tasks
+from slurmray.cli.terminal import escaped, paragraph, print_json
 from slurmray.diagnosis.causes import LOG, Cause, diagnose, says_cause
 from slurmray.diagnosis.tracebacks import last_traceback
 from slurmray.errors import SlurmrayError, UsageError

@@ -8,7 +8,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +154,7 @@ def _shorten_unknown(problems: Iterable[Problem]) -> Iterator[Problem]:
         is_unknown = len(problem.path) == 2 and text.endswith(": unknown field")
         unknown[file] += is_unknown
         if not is_unknown or unknown[file] <= _MOST_UNKNOWN:
-            yield replace(problem, text=text) if known in listed else problem
+            yield problem._replace(text=text) if known in listed else problem
         elif unknown[file] == _MOST_UNKNOWN + 1:
             yield Problem(file, "is no job spec; `slurmray init` can write one")
         listed.add(known)

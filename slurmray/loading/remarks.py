@@ -9,7 +9,6 @@ from pathlib import Path
 
 from slurmray import files
 from slurmray.plan import Plan
-from slurmray.presets.trainers import other_preset
 from slurmray.spec.job_spec import OF_THE_JOB, JobSpec
 from slurmray.spec.runtimes import RUNTIMES
 
@@ -116,6 +115,13 @@ def remarks(plan: Plan, is_submitted_here: bool = True) -> list[str]:
         command = re.search(rf"(?:^|[\n;&|(]\s*|\bexec )(?:\S*/)?({words})(?=\s|$)", text)
         if command and (on_one_node or spec.slurm.node_count > 1):
             lines.append(f"run: `{command[1]}`: {remark}")
-    if spec.preset and (other := other_preset(text, spec.preset.name)):
-        lines.append(f"preset: `run` is a command of {other}, not of {spec.preset.name}: set preset: {other}")
+    if spec.preset:
+        lines += _other_preset(text, spec.preset.name)
     return lines + plan.advice.remarks
+
+
+def _other_preset(text: str, preset: str) -> list[str]:
+    from slurmray.presets.trainers import other_preset
+
+    other = other_preset(text, preset)
+    return [f"preset: `run` is a command of {other}, not of {preset}: set preset: {other}"] if other else []

@@ -1,6 +1,7 @@
 """Makes the plan of a job spec.
 
-Finds mistakes beyond its fields: missing files, and what its preset finds.
+Finds mistakes beyond its fields: missing files, and what its preset finds. Presets are imported for jobs that
+have one.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from pathlib import Path
 from slurmray.agent.job_log import counted
 from slurmray.errors import Problem, SpecError
 from slurmray.plan import Advice, Plan
-from slurmray.presets import advise
-from slurmray.presets.ranks import spans
 from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.types import shown
 
@@ -40,6 +39,10 @@ def make_plan(spec: JobSpec, *, is_submitted_here: bool = True) -> Plan:
 
 def _advise(spec: JobSpec) -> Advice:
     """Return the advice of a job spec's preset. SpecError lists the mistakes that it finds."""
+    if not spec.preset:
+        return Advice(spec.run)
+    from slurmray.presets import advise
+
     advice = advise(spec)
     problems = [Problem("", finding.text, finding.path) for finding in advice.problems]
     if problems + advice.config_problems:
@@ -68,6 +71,8 @@ def _plan_fewer_nodes(spec: JobSpec) -> tuple[dict[int, Plan], list[str]]:
     if not misfits:
         text = "it is slurm.nodes; lower it, or leave it out"
     else:
+        from slurmray.presets.ranks import spans
+
         most = max(misfits)
         text = f"no start on {spans(misfits)}; on {counted(most, 'node')}: {misfits[most]}"
     if not plans:

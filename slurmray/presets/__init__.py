@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import pathlib
-from collections.abc import Callable
 
 from slurmray import files, yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.plan import Advice, Finding
-from slurmray.presets import nemo_rl, openrlhf, rlinf, roll, search_r1, skyrl, slime, verl
 from slurmray.presets.command_line import parse_command
 from slurmray.presets.context import MAX_GPUS, PresetContext
 from slurmray.presets.placement import check_placement
@@ -17,16 +16,6 @@ from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.preset import Preset
 from slurmray.yaml_source import Source
 
-_TRAINERS: dict[str, Callable[[PresetContext], None]] = {
-    "verl": verl.advise,
-    "search-r1": search_r1.advise,
-    "rlinf": rlinf.advise,
-    "roll": roll.advise,
-    "openrlhf": openrlhf.advise,
-    "nemo-rl": nemo_rl.advise,
-    "skyrl": skyrl.advise,
-    "slime": slime.advise,
-}
 _WITH_CONFIG = ("rlinf", "roll")
 # RLinf numbers all nodes that are alive in Ray (rlinf 0.2, scheduler/cluster/cluster.py), so one without GPUs
 # would shift its placement. Not tried: ROLL.
@@ -48,7 +37,8 @@ def advise(spec: JobSpec) -> Advice:
     except ValueError as error:
         return Advice(spec.run, problems=[Finding(("preset", "config"), f"{preset.config}: {error}")])
     context = PresetContext(spec, preset, parse_command(spec.run), config)
-    _TRAINERS[preset.name](context)
+    module = importlib.import_module(f"slurmray.presets.{preset.name.replace('-', '_')}")
+    module.advise(context)
     if context.demands and not context.problems:
         check_placement(context)
     return _make_advice(context)

@@ -26,7 +26,7 @@ from slurmray.rendering.pretty_json import format_json
 from slurmray.resources import data_folder
 from slurmray.spec.runtimes import RUNTIMES, candidates
 
-_OF_TYPES = re.compile(r"^TYPE_CHECKING = False\nif TYPE_CHECKING:\n(?: {4}.*\n|\n(?= {4}))+\n", re.MULTILINE)
+_OF_TYPES = re.compile(r"\nTYPE_CHECKING = False\nif TYPE_CHECKING:\n(?: {4}.*\n|\n(?= {4}))+\n")
 MAX_BYTES = 4 << 20  # of a script: sbatch's default (man slurm.conf, max_script_size)
 # In place of a site's template that is not read.
 _REBUILT_SITE = """{% extends "job.sbatch.j2" %}
@@ -119,7 +119,7 @@ def agent_files() -> dict[str, str]:
     names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.py"))
     names.sort(key=lambda name: name != "loader.py")  # the bootstrap executes the first one
     texts = {name: (folder / name).read_text(encoding="utf-8") for name in names}
-    return {name: f"{SECTION}{name}\n{_OF_TYPES.sub('', text)}" for name, text in texts.items()}
+    return {name: f"{SECTION}{name}\n" + _OF_TYPES.sub("\n", text) for name, text in texts.items()}
 
 
 def agent_text(names: Collection[str]) -> str:

@@ -84,7 +84,7 @@ class JobSpec(Model):
     """Name of the job."""
     preset: Preset | None = Field(default=None, json_schema_extra=allow_name)
     """The trainer, to complete its arguments and check its placement: a name, or the fields below."""
-    slurm: SlurmOptions = Field(default_factory=SlurmOptions)
+    slurm: SlurmOptions = Field(default_factory=SlurmOptions.model_construct)
     setup: Text = ""
     """Host commands (bash), run first on every node, e.g. `module load podman`. They must not `exit`."""
     run_dir: FilePath = "slurmray-runs"
@@ -95,7 +95,7 @@ class JobSpec(Model):
     Examples are in templates/sites. Read when the script is rendered; relative to the current folder,
     `~` is your home.
     """
-    container: Container = Field(default_factory=Container)
+    container: Container = Field(default_factory=Container.model_construct)
     env: dict[EnvName, Text | None] = Field(default={})
     """Environment of Ray and the trainer. null: the submitter's value at sbatch; it is not in the script."""
     env_file: FilePath | None = None
@@ -109,9 +109,9 @@ class JobSpec(Model):
 
     For values that differ between nodes, e.g. `export NCCL_IB_HCA=$(my-site-hca)`. They override `env`.
     """
-    network: Network = Field(default_factory=Network)
-    ray: Ray = Field(default_factory=Ray, validate_default=True)
-    checks: Checks = Field(default_factory=Checks)
+    network: Network = Field(default_factory=Network.model_construct)
+    ray: Ray = Field(default_factory=Ray.model_construct, validate_default=True)
+    checks: Checks = Field(default_factory=Checks.model_construct)
     preflight: Literal["fail", "warn", "none"] = "fail"
     """Optional checks before Ray starts. fail: a finding ends the job; warn: it is logged; none: no checks.
 
@@ -131,13 +131,13 @@ class JobSpec(Model):
     """
     launch: Literal["exec", "ray-job"] = Field(default="exec", validate_default=True)
     """exec: the trainer is a process in the head node's container. ray-job: a job of Ray's job API."""
-    stop: Stop = Field(default_factory=Stop, validate_default=True)
+    stop: Stop = Field(default_factory=Stop.model_construct, validate_default=True)
     spares: Integer = Field(default=0, ge=0)
     """Nodes in addition to slurm.nodes, which take the place of nodes that fail.
 
     They are checked like the others, have image and container, and wait. The trainer does not count them.
     """
-    restart: Restart = Field(default_factory=Restart)
+    restart: Restart = Field(default_factory=Restart.model_construct)
     on_node_loss: Literal["fail", "continue", "restart"] = Field(default="fail", validate_default=True)
     """What happens if a node is lost while the trainer runs.
 
@@ -154,8 +154,8 @@ class JobSpec(Model):
     Raise it for nodes that stop answering for a while. Nodes send a heartbeat every 5 s, which may be late on
     a busy node; hence at least 20.
     """
-    requeue: Requeue = Field(default_factory=Requeue)
-    watch: Watch = Field(default_factory=Watch)
+    requeue: Requeue = Field(default_factory=Requeue.model_construct)
+    watch: Watch = Field(default_factory=Watch.model_construct)
     notify: Notify | None = None
     sync: list[Annotated[FilePath, AfterValidator(_check_below)]] = Field(default=[])
     """Files and folders to copy to the cluster before a job is submitted there, with `host` in a profile.

@@ -125,7 +125,7 @@ class Ray(Model):
     e.g. because `setup` hangs. A pull, a build, a lock that Podman waits for, a prepare step and a
     starting service count as progress.
     """
-    head: Head = Field(default_factory=Head)
+    head: Head = Field(default_factory=Head.model_construct)
     temp_dir: AbsolutePath = "/tmp"  # noqa: S108 - the default of Ray
     """Folder on the node's local disk for the job's private folder. At most 18 characters.
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import textwrap
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
@@ -12,6 +16,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     ValidationInfo,
     create_model,
     field_validator,
@@ -30,8 +35,8 @@ class Model(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         coerce_numbers_to_str=True,
+        defer_build=True,
     )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -46,6 +51,30 @@ class Model(BaseModel):
         return {
             name: value for name, value in data.items() if value is not None or name not in cls.model_fields
         }
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe fields by the docstrings below them.
+
+        Pydantic's use_attribute_docstrings takes a fifth of `slurmray render` for that.
+        """
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for model in cls.__mro__[: cls.__mro__.index(Model)]:
+            for name, text in _read_field_docstrings(model).items():
+                properties[name].setdefault("description", text)
+        return schema
+
+
+def _read_field_docstrings(model: type) -> dict[str, str]:
+    """Docstrings of the fields that a class declares."""
+    source = textwrap.dedent(inspect.getsource(model))
+    docstrings = {}
+    for statement, after in pairwise(ast.walk(ast.parse(source))):  # a class's statements follow one another
+        match statement, after:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                docstrings[name] = inspect.cleandoc(text)
+    return docstrings
 
 
 _GROUP_NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,31}"

@@ -11,9 +11,9 @@
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
 # slurmray-sha256: ...
 # slurmray-story: ...
-# slurmray-agent core: 18cffd79d82fd126b7c010fedb71ac93a754c4cef98058f73bd15e14ad6609b6
+# slurmray-agent core: f72690183537371b6595946c11a13789f96546e351c842d3b94e9afc2200b12d
 # slurmray-agent gpus: 73016a00fdd506204006d7adb08ed6a4fc94e494f8d9a7ec77c93f68313adc94
-# slurmray-agent watch: e4c005dba8ab5280625e9a0f9a205325c8e61550606d7adabcaf9f1061311866
+# slurmray-agent watch: b21ee7b9160ebb1bf367a75ee48effc38f01456f7d4b57ced24da36d82289798
 # slurmray-agent check: b62334a35ec6b0c3a246b4203837155495871e40c4530ad723bc2f2712b77e1e
 # slurmray-agent engine: 240a229b7816089f6e488285756bed2b782bf35cf804ba9bdcb2d0130116d4b6
 # slurmray-agent podman: 80a99be2a21318741efff0c593784ad66fe1d8484431de0a809a666cd6f63cb9
@@ -239,5 +239,5 @@ exit
 
 # ---- 3. agent -----------------------------------------------------------------------------------------------------
 : <<'AGENT'
-98 files of slurmray/agent
+99 files of slurmray/agent
 AGENT

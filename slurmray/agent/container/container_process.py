@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-from .. import background_io, heartbeat, inherited, job_log, loop, parts, ray_logs, signals
+from .. import background_io, heartbeat, inherited, loop, parts, signals
 from ..job_errors import Finished, JobError, Unfit
 from ..wire import codec
 from . import node_address, preflight, process_tree, reachability, variables
@@ -434,18 +434,15 @@ def run_container_process(argv: "List[str]", is_guarded: bool = False) -> int:
     except JobError as error:
         context.send({"type": "failed", "kind": error.kind, "message": error.message, "log": error.log})
     except Exception as error:
+        from .. import job_log
+
         kind, message = job_log.describe(error)
         more = ". The node's log has the traceback" if kind == "internal" else ""
         context.send({"type": "failed", "kind": kind, "message": message + more})
     finally:
         process.end()
         process_tree.kill_descendants()
-        if context.rank >= 0 and ray_logs.are_kept(context.settings, context.has_succeeded):
-            try:
-                ray_logs.set_aside(folder)
-            except OSError as error:
-                sys.stderr.write("cannot keep Ray's logs: %s\n" % error)
-        empty_folder(folder)
+        empty_folder(context)
     signals.ignore()
     return 0
 
@@ -465,14 +462,21 @@ def send_heartbeats(path: str) -> None:
             background_io.errors.note("heartbeats", error)
 
 
-def empty_folder(folder: str) -> None:
-    """Remove everything in a folder but Ray's logs that were set aside."""
+def empty_folder(context: NodeContext) -> None:
+    """Remove everything in the job's folder, but set aside Ray's logs where they are kept."""
     import shutil
 
-    for name in os.listdir(folder):
+    from .. import ray_logs
+
+    if context.rank >= 0 and ray_logs.are_kept(context.settings, context.has_succeeded):
+        try:
+            ray_logs.set_aside(context.folder)
+        except OSError as error:
+            sys.stderr.write("cannot keep Ray's logs: %s\n" % error)
+    for name in os.listdir(context.folder):
         if name == ray_logs.FOLDER:
             continue
-        path = os.path.join(folder, name)
+        path = os.path.join(context.folder, name)
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)
         else:

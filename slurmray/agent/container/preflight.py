@@ -83,9 +83,7 @@ def compare_versions(context: "NodeContext", own: str, head: str) -> None:
 
 def versions(ray: str) -> str:
     """The versions that must be the same on all nodes. ray: version of Ray."""
-    import platform
-
-    return "Ray %s, Python %s" % (ray, platform.python_version())
+    return "Ray %s, Python %s" % (ray, sys.version.split()[0])
 
 
 def low_limits(runtime: str, users: str = "/proc/self/uid_map") -> "Iterator[Row]":

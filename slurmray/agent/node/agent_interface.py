@@ -2,7 +2,7 @@
 
 import os
 
-from .. import command_runner, job_errors, job_log, paths, script_parts
+from .. import job_errors, job_log, paths, script_parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ class NodeApi:
         env: "Optional[Dict[str, str]]",
         is_hopeless: "Callable[[bytearray], bool]" = lambda _: False,
     ) -> "Result":
+        from .. import command_runner
+
         def on_lock() -> None:
             if not self.doing:
                 self.doing = "lock"

@@ -34,10 +34,21 @@ def run(
     )
 
 
+def modules_of(code: str, **env: str) -> set[str]:
+    """Run Python code and return the names of all modules that are imported then."""
+    return set(_run_code(code, **env).stderr.split())
+
+
 def imported_by(code: str, **env: str) -> tuple[set[str], str]:
     """Run Python code; return the packages of HEAVY that it imports, and its output."""
+    done = _run_code(code, **env)
+    return HEAVY & set(done.stderr.split()), done.stdout
+
+
+def _run_code(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code, which may exit, and print the names of all modules to standard error."""
     code = f"import sys\ntry:\n    {code}\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **env},
         capture_output=True,
@@ -45,7 +56,6 @@ def imported_by(code: str, **env: str) -> tuple[set[str], str]:
         check=True,
         timeout=60,
     )
-    return HEAVY & set(done.stderr.split()), done.stdout
 
 
 def main(argv: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

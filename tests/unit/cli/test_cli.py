@@ -23,7 +23,7 @@ from slurmray.rendering.verification import verify
 from slurmray.resources import data_folder
 from slurmray.spec.job_spec import JobSpec
 
-from .command_line import ROOT, imported_by, main, run
+from .command_line import ROOT, imported_by, main, modules_of, run
 
 NOT_CODES = ["-1", "--nope", "256", "1:128", "0:", "1:2:3", "+1", "\u0661", "what"]
 CODES = (
@@ -51,6 +51,19 @@ def test_help_imports_nothing_heavy(args: str) -> None:
     heavy, out = imported_by(f"from slurmray.cli import main; main({args.split()})")
     assert out
     assert not heavy
+
+
+def test_help_imports_little_more_than_click() -> None:
+    of_click = "import click; click.Command('a').main(['--help'])"
+    extra = modules_of("from slurmray.cli import main; main(['--help'])") - modules_of(of_click)
+    assert {name for name in extra if name.partition(".")[0] != "slurmray"} <= {"importlib", "__future__"}
+
+
+def test_render_imports_no_preset_and_nothing_of_submitted_jobs() -> None:
+    modules = modules_of("from slurmray.cli import main; main(['render', '--nodes=2', '-o-'])")
+    assert "slurmray.rendering.script" in modules
+    others = {"slurmray.presets", "slurmray.rendering.dstack.task", "slurmray.slurm.submitted_job"}
+    assert not others & modules
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,8 @@ import click
 import pytest
 
 from slurmray import history
-from slurmray.cli.terminal import bounded, complete_job, list_row, paragraph
+from slurmray.cli.jobs import complete_job
+from slurmray.cli.terminal import bounded, list_row, paragraph
 
 
 def test_jobs_are_completed_by_id_and_name() -> None:

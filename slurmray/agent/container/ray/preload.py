@@ -15,13 +15,9 @@ import os
 import sys
 import time
 
-from ... import paths
-from ...wire import codec
-from .. import ports
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List
+    from typing import Any, Callable, Dict, List
 
     from ...wire import messages
 
@@ -34,6 +30,8 @@ OTHER_COMMANDS = ("ray.util.state.state_cli", "ray.dashboard.modules.job.cli", "
 
 def wait_for_own_gcs(port: int) -> None:
     """Return when the GCS listens on its port. Exits if another user's process does."""
+    from .. import ports  # here, as no worker needs it
+
     end = time.monotonic() + GCS_WAIT
     while time.monotonic() < end:
         users = ports.listener_users(port)
@@ -66,6 +64,21 @@ def unchanged(command: "List[str]", process_type: str) -> "List[str]":  # noqa: 
     return command
 
 
+def start_threads(request: "Dict[str, Any]", channel: int) -> None:
+    """Start the threads of the head node. channel: descriptor for messages to the controller."""
+    from ...wire import codec
+    from . import probe
+
+    def send(message: "messages.ToController") -> None:
+        os.write(channel, codec.encode_to_controller(message, request["node"]))
+
+    probe.start(request["folder"], request["gcs"], request["expected"], request["timeout"], send)
+    if request["watches_demands"]:
+        from . import demands
+
+        demands.start(request["gcs"], send)
+
+
 def main(argv: "List[str]") -> int:
     """Run `ray start`. argv: ["fast"] or ["standard"]."""
     channel = os.dup(1)  # no child gets it
@@ -93,21 +106,12 @@ def main(argv: "List[str]") -> int:
         # and a port that no trainer needs. No option turns it off.
         scripts.get_ray_client_dependency_error = lambda: "disabled by slurmray"
 
-    def send(message: "messages.ToController") -> None:
-        os.write(channel, codec.encode_to_controller(message, request["node"]))
-
     def then(process_type: str) -> None:
         if process_type == "gcs_server":
             wait_for_own_gcs(int(request["gcs"].rpartition(":")[2]))
         elif process_type == "raylet" and is_head:
-            from . import probe
-
             # Not before: processes that Ray starts are forks, in which no other thread may hold a lock.
-            probe.start(folder, request["gcs"], request["expected"], request["timeout"], send)
-            if request["watches_demands"]:
-                from . import demands
-
-                demands.start(request["gcs"], send)
+            start_threads(request, channel)
 
     change = unchanged
     if not lacking:
@@ -119,6 +123,8 @@ def main(argv: "List[str]") -> int:
         started = os.path.join(folder, fast_start.STARTED)
         fast_start.call_after_start(node.Node, lambda: open(started, "w").close())
     elif argv == [FAST]:
+        from ... import paths
+
         paths.replace(os.path.join(folder, NOT_FAST), lacking.encode())
     patch_start_process(services, change, then)
     scripts.main()

@@ -2,7 +2,6 @@
 
 import os
 
-from ... import command_runner
 from ..facts import shares_gpus
 from . import storage
 
@@ -45,6 +44,8 @@ def _check_commit(node: "NodeApi") -> None:
     folder = node.settings["checks"]["same_commit"]
     if not folder:
         return
+    from ... import command_runner
+
     commit, wanted = command_runner.read_commit(node.host_path(folder)), node.job["commit"]
     if commit != wanted:
         found = "%s at %s" % (folder, commit or "no commit")

@@ -1,6 +1,7 @@
 """No container: Ray and the trainer run on the host, with container.python, which `setup` may activate."""
 
 import os
+import sys
 
 from ... import paths
 from ...fixes import PYTHON_FIX, PYTHON_WANTED
@@ -38,6 +39,8 @@ class NoRuntime(Runtime):
         self.python = paths.find_program(name, self.node.env.get("PATH", ""))
         if not self.python:
             self.node.finding("preflight", name, "not found", PYTHON_WANTED, PYTHON_FIX)
+            return True
+        if self.python == sys.executable:  # it runs this process
             return True
         # PATH may be of a host with another processor.
         result = self.node.run([self.python, "-I", "-S", "-c", ""])

@@ -44,6 +44,13 @@ def test_a_node_whose_python3_does_not_run(tmp_path: Path, text: str, found: str
     assert node.findings == [("preflight", str(python), found.format(python=python), *WANTED)]
 
 
+def test_a_python_that_runs_already_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = FakeNode(tmp_path, {"runtimes": ["none"]}).program("python3", "exit 1")
+    monkeypatch.setattr(sys, "executable", f"{tmp_path}/bin/python3")
+    runtimes.choose(node)
+    assert not node.findings
+
+
 def test_the_python_of_the_job_spec(tmp_path: Path) -> None:
     path = tmp_path / "venv-python"
     node = FakeNode(tmp_path, {"runtimes": ["none"], "python": str(path)}).program("python3", "exit 0")
