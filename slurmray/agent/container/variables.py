@@ -98,9 +98,10 @@ def start_timeouts(context: "NodeContext") -> "Variables":
         # After Ray's default of 30 s the dashboard exits, if one of its modules is still importing Ray from a
         # slow file system (ray/dashboard/subprocesses/handle.py). Ray's job API needs the dashboard.
         "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": str(seconds),
-        # Of requests that did not get through. Now and then that is the first one of a raylet, which then
-        # joins a second later by Ray's default of 1,000.
-        "RAY_grpc_client_check_connection_status_interval_milliseconds": "100",
+        # A raylet may try to connect to its own object store before that listens, and tries again after a
+        # second by default (1,000, at most 10 times). So do processes that connect to a raylet.
+        "RAY_raylet_client_connect_timeout_milliseconds": "50",
+        "RAY_raylet_client_num_connect_attempts": "200",
     }
 
 
