@@ -21,6 +21,9 @@ if TYPE_CHECKING:
             addresses: of each node; none where they are not known.
             """
 
+        def find_node_records(self, nodes: List[str]) -> None:
+            """Ask slurmctld for its records of nodes, by one request: see Losses.on_node_records."""
+
         def start_services(self, folder: str) -> None:
             """Start services that are steps of their own: with pyxis, those with an image of their own.
 

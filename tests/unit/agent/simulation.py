@@ -44,7 +44,8 @@ class Cluster:
     """Nodes that behave like healthy ones, unless a test changes that.
 
     now: seconds. lost: nodes that send nothing any more. answering: hosts, or slurmctld, that answer all the
-    same. sent: the controller's messages except heartbeats. job: what differs in the job's record.
+    same. records: slurmctld's of nodes. asked: when it was asked for them. sent: the controller's messages
+    except heartbeats. job: what differs in the job's record.
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class Cluster:
         self.now = 0.0
         self.lost: set[str] = set()
         self.answering: set[str] = {"slurmctld"}
+        self.records = ""
+        self.asked: list[float] = []
         self.sent: list[dict[str, Any]] = []
         self.heartbeats = self.heartbeat_files = 0
         self.reads_output = self.has_started_services = False
@@ -103,6 +106,11 @@ class Cluster:
     def find_answers(self, addresses: dict[str, list[str]]) -> None:
         for host in self.answering & {*addresses} or self.answering & {"slurmctld"}:
             self.controller.losses.on_answer(host, self.now)
+
+    def find_node_records(self, _nodes: list[str]) -> None:
+        self.asked.append(self.now)
+        if "slurmctld" in self.answering:
+            self.controller.losses.on_node_records(self.records, self.now)
 
     def start_services(self, folder: str) -> None:
         assert folder == FOLDER
