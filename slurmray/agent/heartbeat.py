@@ -124,9 +124,9 @@ class Monitor:
             return []
         return lost
 
-    def late(self, now: float) -> "List[str]":
-        """Nodes that have missed two heartbeats."""
-        return self._silent(2 * self._interval + 1, now)
+    def late(self, now: float, heartbeats: int = 1) -> "List[str]":
+        """Nodes that have missed so many heartbeats."""
+        return self._silent(heartbeats * self._interval + 1, now)
 
     def overdue(self, now: float) -> "List[str]":
         """Nodes without a message for more than `timeout` seconds."""

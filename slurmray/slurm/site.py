@@ -77,9 +77,7 @@ def config_rows(config: dict[str, str], heartbeat_timeout: int) -> Iterator[Row]
         yield requeue_row(int(timeout), config.get("AuthInfo", ""))
         noticed = heartbeat_timeout + round(answer_wait(heartbeat_timeout))
         if 0 < int(timeout) <= noticed:
-            own = (
-                f"before slurmray acts after {noticed} s (heartbeat_timeout: {heartbeat_timeout})"
-            )
+            own = f"before slurmray acts after {noticed} s (heartbeat_timeout: {heartbeat_timeout})"
             found = f"Slurm ends jobs for a silent node after {timeout} s (SlurmdTimeout), {own}"
             fix = f"let administrators set SlurmdTimeout to {2 * noticed} or more, or set requeue.max in jobs"
             yield Row("lost nodes", found, fix)

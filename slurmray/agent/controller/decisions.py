@@ -302,6 +302,7 @@ class Controller(Decider):
             self.findings.show()
             if not self.state.failure and not self.settings["only_checks"]:
                 self.gate.start_ray()
+                self.actions.find_connections()
                 self._on_progress(now)
 
     def _on_prepared(self, _node: str, message: "messages.Prepared", _now: float) -> None:

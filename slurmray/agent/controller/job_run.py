@@ -296,6 +296,17 @@ class JobRun:
 
         self._ask("questions to hosts", find)
 
+    def find_connections(self) -> None:
+        def find() -> None:
+            from .. import hosts
+
+            addresses = set()
+            for step in self._steps:
+                addresses |= hosts.connected_addresses(step.process.pid)
+            self._inbox.append(functools.partial(self.controller.losses.on_connections, addresses))
+
+        self._ask("srun's connections", find)
+
     def find_node_records(self, nodes: "List[str]") -> None:
         def find() -> None:
             argv = ["scontrol", "--oneliner", "show", "node", ",".join(nodes)]

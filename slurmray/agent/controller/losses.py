@@ -8,12 +8,13 @@ from .protocol import WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterator, List, Optional, Tuple
+    from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 STEP_SIGNAL_DELAY = 3.0  # seconds by which Slurm may signal steps before the batch script
 SLURMCTLD = "slurmctld"  # among the hosts that answer
 ANSWER_VALID = 7.0  # seconds for which an answer shows that this host has its network
-RECORDS_INTERVAL = 5.0  # seconds between two questions to slurmctld about late nodes
+CONNECTIONS_INTERVAL = 1.0  # seconds between two looks at srun's connections, while nodes are late
+RECORDS_INTERVAL = 3.0  # seconds between two questions to slurmctld about late nodes
 # Seconds by which a record's boot time may change without a boot: slurmd sends for how long its host has run,
 # and slurmctld subtracts that from the time of the message (validate_node_specs() of node_mgr.c). A virtual
 # machine that was paused was silent for that time, which its uptime lacks.
@@ -29,9 +30,12 @@ class Losses(Decider):
         self.monitor = heartbeat.Monitor(timeout)
         self._until_lost = timeout + heartbeat.answer_wait(timeout) + heartbeat.ASK_INTERVAL
         self._questions = heartbeat.Timer(heartbeat.ASK_INTERVAL)  # to hosts without heartbeats
+        self._connections_due = heartbeat.Timer(CONNECTIONS_INTERVAL)
+        self._connected: "Set[str]" = set()  # nodes that srun has had a connection to
         self._records_due = heartbeat.Timer(RECORDS_INTERVAL)
         self._boots: "Dict[str, int]" = {}  # node -> when it booted, as slurmctld first said
-        self._proofs: "Dict[str, str]" = {}  # late node -> what Slurm's record of it shows
+        self._proofs: "Dict[str, str]" = {}  # late node -> why it is certain that it is lost
+        self._is_aborted = False  # srun ends all tasks
         self._answered = float("-inf")  # when another host, or slurmctld, last did
         self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
         self._killed: "Dict[str, float]" = {}  # nodes whose task was killed, and since when; -1: a moment ago
@@ -58,12 +62,15 @@ class Losses(Decider):
         """Look in what srun prints for a lost node; return the failure. nodes: of its step."""
         for name in srun_errors.nodes_of_killed_tasks(line, nodes):
             self._killed.setdefault(name, -1.0)
+            if self._is_aborted:  # srun would wait for the lost one as long as KillWait
+                self.state.lose_task(name)
         lost = srun_errors.lost_node(line, nodes)
         if not lost:
             return None
         name, text, is_over = lost
         self.state.lose_host(name)
         if is_over:
+            self._is_aborted = True
             self.monitor.forget(name)
             self.state.lose_task(name)
         return Failure([name], "node_lost", text, must_end=is_over)
@@ -75,11 +82,23 @@ class Losses(Decider):
         if host != SLURMCTLD:
             self.monitor.host_answers(host, now)
 
+    def on_connections(self, addresses: "Set[str]", now: float) -> None:
+        """Look for late nodes whose connection has been closed. addresses: that srun has connections to.
+
+        srun ignores the end of a connection, unless it was reset (_server_read() of api/step_io.c).
+        """
+        late = self.monitor.late(now)
+        for node in self.state.nodes.values():
+            if addresses.intersection(node.addresses):
+                self._connected.add(node.name)
+            elif node.name in self._connected and node.name in late:
+                self._proofs[node.name] = "its slurmstepd has ended"
+
     def on_node_records(self, shown: str, now: float) -> None:
         """Look in Slurm's records of late nodes for proof of a loss: see Actions.find_node_records."""
         self.on_answer(SLURMCTLD, now)
         records = node_records.parse(shown)
-        for node in set(self.monitor.late(now)) & set(records):
+        for node in records.keys() & set(self.monitor.late(now)):
             is_down, boot = records[node]
             silence = self.monitor.seconds_since(node, now)
             if is_down:
@@ -101,7 +120,9 @@ class Losses(Decider):
 
     def find_lost_nodes(self, now: float) -> "Iterator[Failure]":
         """Yield failures of nodes without heartbeats."""
-        late = self.monitor.late(now)
+        if self.monitor.late(now) and self._connections_due.is_due(now):
+            self.actions.find_connections()
+        late = self.monitor.late(now, 2)
         if late and self._records_due.is_due(now):
             self.actions.find_node_records(late)
         while self._proofs:
