@@ -12,6 +12,7 @@ from tests.cluster.jobs import wait_until
 from .case import CLIENTS, CONTAINER_PROCESS, CONTROLLER, GUARD, NODE_AGENT, RAY_START, Fault
 
 full = pytest.mark.full
+STEP = r"^slurmstepd: \[[0-9]+\.0\]"
 
 
 @pytest.mark.fault(
@@ -25,8 +26,16 @@ full = pytest.mark.full
         pytest.param("node2", NODE_AGENT, marks=full),
         pytest.param("node1", NODE_AGENT, marks=full),
         pytest.param("node1", "^srun ", marks=full),
+        pytest.param("node2", STEP, marks=full),
     ],
-    ids=["client of a worker", "client of the head", "agent of a worker", "agent of the head", "srun"],
+    ids=[
+        "client of a worker",
+        "client of the head",
+        "agent of a worker",
+        "agent of the head",
+        "srun",
+        "step",
+    ],
 )
 def test_killed(fault: Fault, host: str, process: str) -> None:
     fault.start_trainer()

@@ -143,6 +143,19 @@ def test_a_host_loses_power(fault: Fault, cluster: SlurmCluster, timeout: int, t
 
 @pytest.mark.fault(ROW, "podman", "none")
 @pytest.mark.full
+def test_a_host_that_boots_again_at_once(fault: Fault, cluster: SlurmCluster) -> None:
+    fault.start_trainer(TRAINER, **SPARE)
+    fault.start_clock()
+    cluster.power_off("node2")
+    cluster.power_on("node2")
+    job = fault.wait_end("restart 1 of 3: node2: its host closed the connection to srun", 45, dead=True)
+    check_restarted(job)
+    assert "Timed out waiting for job step to complete" not in job.log, "srun waits as long as KillWait"
+    fault.run_next_job()
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
 @pytest.mark.parametrize("heals", [False, True])
 def test_a_network_cut(fault: Fault, cluster: SlurmCluster, heals: bool) -> None:
     """For good, or for 40 s: the node cleans up by itself, and takes no part again."""
