@@ -300,9 +300,11 @@ class JobRun:
         def find() -> None:
             from .. import hosts
 
-            addresses = set()
-            for step in self._steps:
-                addresses |= hosts.connected_addresses(step.process.pid)
+            try:
+                found = [hosts.connected_addresses(step.process.pid) for step in self._steps]
+            except OSError:  # an srun has ended
+                return
+            addresses = set().union(*found)
             self._inbox.append(functools.partial(self.controller.losses.on_connections, addresses))
 
         self._ask("srun's connections", find)

@@ -34,7 +34,8 @@ class Losses(Decider):
         self._connected: "Set[str]" = set()  # nodes that srun has had a connection to
         self._records_due = heartbeat.Timer(RECORDS_INTERVAL)
         self._boots: "Dict[str, int]" = {}  # node -> when it booted, as slurmctld first said
-        self._proofs: "Dict[str, str]" = {}  # late node -> why it is certain that it is lost
+        self._closed: "List[str]" = []  # late nodes whose connection is no longer there
+        self._proofs: "Dict[str, str]" = {}  # late node -> what Slurm's record of it shows
         self._is_aborted = False  # srun ends all tasks
         self._answered = float("-inf")  # when another host, or slurmctld, last did
         self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
@@ -92,7 +93,7 @@ class Losses(Decider):
             if addresses.intersection(node.addresses):
                 self._connected.add(node.name)
             elif node.name in self._connected and node.name in late:
-                self._proofs[node.name] = "its slurmstepd has ended"
+                self._closed.append(node.name)
 
     def on_node_records(self, shown: str, now: float) -> None:
         """Look in Slurm's records of late nodes for proof of a loss: see Actions.find_node_records."""
@@ -125,6 +126,11 @@ class Losses(Decider):
         late = self.monitor.late(now, 2)
         if late and self._records_due.is_due(now):
             self.actions.find_node_records(late)
+        while self._closed:
+            node = self._closed.pop()
+            self.monitor.forget(node)
+            self.state.lose_task(node)  # not its host, which has closed the connection
+            yield Failure([node], "ray", "its slurmstepd has ended")
         while self._proofs:
             node, text = self._proofs.popitem()
             self._lose([node])

@@ -34,7 +34,7 @@ STEP = r"^slurmstepd: \[[0-9]+\.0\]"
         "agent of a worker",
         "agent of the head",
         "srun",
-        "step",
+        "slurmstepd of a worker",
     ],
 )
 def test_killed(fault: Fault, host: str, process: str) -> None:

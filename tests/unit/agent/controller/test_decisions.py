@@ -305,6 +305,8 @@ def test_a_closed_connection(moment: str) -> None:
     cluster.lost = {"node2", "node3"}
     cluster.wait(10)
     assert str(cluster.controller.state.failure) == "node2: its slurmstepd has ended"
+    assert cluster.controller.nodes["node2"].has_ended, "nothing waits for it"
+    assert not cluster.controller.nodes["node2"].is_lost, "its host has closed the connection"
     assert not cluster.controller.nodes["node3"].is_lost
 
 
