@@ -11,7 +11,7 @@
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
 # slurmray-sha256: ...
 # slurmray-story: ...
-# slurmray-agent core: 9b8647d1ee8c563e498eb96c274dad1fe05d8d98edad75b5b37b48613b7438b4
+# slurmray-agent core: 125a4466ea0c9c757ee5dfd84ba5c7562390f2f22f5d5a0333d8410707e8dcdd
 # slurmray-agent gpus: 73016a00fdd506204006d7adb08ed6a4fc94e494f8d9a7ec77c93f68313adc94
 # slurmray-agent watch: e4c005dba8ab5280625e9a0f9a205325c8e61550606d7adabcaf9f1061311866
 # slurmray-agent check: b62334a35ec6b0c3a246b4203837155495871e40c4530ad723bc2f2712b77e1e

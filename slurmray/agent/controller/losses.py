@@ -130,7 +130,7 @@ class Losses(Decider):
             node = self._closed.pop()
             self.monitor.forget(node)
             self.state.lose_task(node)  # not its host, which has closed the connection
-            yield Failure([node], "ray", "its slurmstepd has ended")
+            yield Failure([node], "ray", "its connection to srun is closed: its task or slurmstepd has ended")
         while self._proofs:
             node, text = self._proofs.popitem()
             self._lose([node])

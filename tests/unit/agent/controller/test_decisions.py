@@ -302,7 +302,10 @@ def test_a_closed_connection(moment: str) -> None:
     assert not cluster.controller.state.failure, "node2 has heartbeats, and node3 a connection"
     cluster.lost = {"node2", "node3"}
     cluster.wait(10)
-    assert str(cluster.controller.state.failure) == "node2: its slurmstepd has ended"
+    assert (
+        str(cluster.controller.state.failure)
+        == "node2: its connection to srun is closed: its task or slurmstepd has ended"
+    )
     assert cluster.controller.nodes["node2"].has_ended, "nothing waits for it"
     assert not cluster.controller.nodes["node2"].is_lost, "its host has closed the connection"
     assert not cluster.controller.nodes["node3"].is_lost
