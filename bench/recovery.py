@@ -1,7 +1,7 @@
 """Measures the time from a failure to the first line of the trainer's next start: restart beside requeue.
 
 usage: python -m bench.recovery [--hosts 2,8,32] [--cases power,container,raylet] [--ways requeue,restart]
-           [--timeouts default,short] [--repeat 1] [--json FILE]
+           [--timeouts default,short] [--repeat 1] [--set PATH=VALUE] [--json FILE]
 Run it from the checkout, on an idle machine; it needs the same programs as `slurmray rehearse` with Podman.
 Goals: a restart takes at most 60 s after a power loss, 30 s after another failure, and 0.3 of a requeue.
 
@@ -115,9 +115,9 @@ def split(failed: float, text: str, before: Sequence[Event], after: Sequence[Eve
     return {part: round(end - begin, 3) for part, (begin, end) in zip(PARTS, pairs, strict=True)}
 
 
-def measure(cluster: SlurmCluster, case: Case) -> Parts:
-    """Run a job in which a worker node fails, until its trainer has started again."""
-    job = submit(cluster, case)
+def measure(cluster: SlurmCluster, case: Case, settings: Mapping[str, str]) -> Parts:
+    """Run a job in which a worker node fails, until its trainer has started again. settings: see submit."""
+    job = submit(cluster, case, settings)
     await_start(cluster, job, 1, START_TIMEOUT)
     time.sleep(SETTLE)
     runs = cluster.folder / "slurmray-runs"
@@ -129,13 +129,13 @@ def measure(cluster: SlurmCluster, case: Case) -> Parts:
     return split(failed, text, *attempts)
 
 
-def submit(cluster: SlurmCluster, case: Case) -> int:
-    """Submit a job; return its id."""
+def submit(cluster: SlurmCluster, case: Case, more: Mapping[str, str]) -> int:
+    """Submit a job; return its id. more: field of the job spec -> value."""
     folder, runtime = cluster.folder, cluster.layout.runtime
     folder.chmod(0o755)  # the container's user is not the submitter
     shutil.copy(TRAINER, folder)
     settings = {"name": case.way, "slurm.nodes": case.hosts, "slurm.cpus_per_task": 1, "slurm.time": 30}
-    settings |= {"container.runtime": runtime, **WAYS[case.way]}
+    settings |= {"container.runtime": runtime, **WAYS[case.way], **more}
     args = ["--output=%j.out"]
     if runtime == "none":
         stand_in_ray.install(folder / "python")
@@ -219,6 +219,7 @@ def report(machine: str, results: Mapping[Case, Sequence[Parts]], options: argpa
     hosts = f"more than {MOST_WITH_RAY} hosts: no containers, and a stand-in for Ray"
     short = ", ".join(f"{name}={value}" for name, value in TIMEOUTS["short"].items())
     parts = "; ".join(f"{part}: {end}" for part, end in PARTS.items())
+    machine += "".join(f"; {name}: {value}" for name, value in options.settings)
     head = f"{machine}; {hosts}; short timeouts: {short}; {medians}, ratios to a requeue in brackets."
     return f"{head}\n\n{table(results)}\n\nHow each part ends: {parts}."
 
@@ -251,7 +252,7 @@ def run_cases(options: argparse.Namespace) -> int:
                     SlurmCluster(config, make_layout(Path(folder), case.hosts)) as cluster,
                 ):
                     machine = machine or describe_machine(cluster)
-                    parts = measure(cluster, case)
+                    parts = measure(cluster, case, dict(options.settings))
             except SlurmrayError as error:
                 failed += 1
                 log(f"{name}: {error}")
@@ -277,6 +278,14 @@ def values_of(allowed: Sequence[str]) -> Callable[[str], list[str]]:
         return values
 
     return parse
+
+
+def setting(text: str) -> tuple[str, str]:
+    """A field of the job spec and its value."""
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"not PATH=VALUE: {text}")
+    return name, value
 
 
 def main() -> None:
@@ -310,6 +319,15 @@ def main() -> None:
             help=f"{text} (default: {choices})",
         )
     parser.add_argument("--repeat", type=int, default=1, help="measurements of each case (default: 1)")
+    parser.add_argument(
+        "--set",
+        type=setting,
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="PATH=VALUE",
+        help="a field of the job spec, e.g. heartbeat_timeout=10",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements to a file")
     parser.add_argument("--busy", action="store_true", help="do not wait until the machine is idle")
     options = parser.parse_args()

@@ -16,7 +16,7 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slurmray.agent.heartbeat import INTERVAL
+from slurmray.agent.heartbeat import LONGEST
 from slurmray.agent.paths import job_folder
 from slurmray.agent.wire import codec
 
@@ -141,12 +141,12 @@ class Step:
             if now >= self._due:
                 for line in self.heartbeats:
                     write(line)
-                self._due += INTERVAL
+                self._due += LONGEST
             return
         while now >= self._due:
             write(self.heartbeats[self._next])
             self._next = (self._next + 1) % len(self.heartbeats)
-            self._due += INTERVAL / len(self.heartbeats)
+            self._due += LONGEST / len(self.heartbeats)
 
     @staticmethod
     def _send(node: str, message_type: str, **fields: Any) -> None:

@@ -8,10 +8,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, List
 
-INTERVAL = 5.0  # seconds between two heartbeats, in both directions
-# Seconds for the host of a node without heartbeats to answer. Heartbeats of nodes that are lost at the same
-# moment end up to INTERVAL apart.
-ANSWER_WAIT = INTERVAL + 1
+LONGEST = 2.5  # seconds between two heartbeats, in both directions: see `interval`
+SHORTEST = 1.0  # with the shortest timeout
+ASK_INTERVAL = 0.5  # seconds between two questions to hosts without heartbeats, and for an answer
 FILE = "heartbeat"  # in the job's folder: the container process changes its time
 # A pause this long between two looks at the clock means that this process was stopped: each loop looks once a
 # second or more often. Either the job was suspended (scontrol suspend, gang scheduling), or it alone, e.g. by
@@ -20,8 +19,22 @@ FILE = "heartbeat"  # in the job's folder: the container process changes its tim
 _STOPPED = 10.0
 
 
+def interval(timeout: float) -> float:
+    """Seconds between two heartbeats. timeout: the heartbeat timeout in seconds, as below."""
+    return min(LONGEST, timeout / 10)
+
+
+def answer_wait(timeout: float) -> float:
+    """Seconds for the host of a node without heartbeats to answer.
+
+    A cut begins up to an interval after the last heartbeat, and may be as long as the timeout. Heartbeats of
+    nodes that are lost at the same moment end up to an interval apart.
+    """
+    return interval(timeout) + ASK_INTERVAL
+
+
 class Clock:
-    """Seconds since the start. Of a pause in which this process was stopped only INTERVAL counts.
+    """Seconds since the start. Of a pause in which this process was stopped only LONGEST counts.
 
     So its next heartbeat is due at once, and where each look comes late, time goes on all the same.
     """
@@ -37,14 +50,14 @@ class Clock:
         with self._lock:
             read = self._read()
             passed, self._last = read - self._last, read
-            self._now += passed if passed <= _STOPPED else INTERVAL
+            self._now += passed if passed <= _STOPPED else LONGEST
             return self._now
 
 
 class Timer:
     """Schedules what a process does again and again, e.g. its heartbeats. interval: seconds."""
 
-    def __init__(self, interval: float = INTERVAL) -> None:
+    def __init__(self, interval: float = LONGEST) -> None:
         self._interval = interval
         self._due = 0.0
 
@@ -69,6 +82,8 @@ class Monitor:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
+        self._interval = interval(timeout)
+        self._answer_wait = answer_wait(timeout)
         self._answers: "Dict[str, float]" = {}  # node -> when its host last answered
         self._latest: "collections.OrderedDict[str, float]" = collections.OrderedDict()
 
@@ -99,21 +114,28 @@ class Monitor:
         for node in self.overdue(now):
             seconds = self.seconds_since(node, now)
             answer = self._answers.get(node)
-            if answer is not None and now - answer <= ANSWER_WAIT:
-                is_lost = seconds > 2 * (self.timeout + INTERVAL)
+            if answer is not None and now - answer <= self._answer_wait:
+                is_lost = seconds > 2 * (self.timeout + self._interval)
             else:
-                is_lost = seconds > self.timeout + ANSWER_WAIT
+                is_lost = seconds > self.timeout + self._answer_wait
                 is_open = is_open or not is_lost
             lost += [node] * is_lost
-        if lost and is_open and self.seconds_since(lost[0], now) <= self.timeout + 2 * ANSWER_WAIT:
+        if lost and is_open and self.seconds_since(lost[0], now) <= self.timeout + 2 * self._answer_wait:
             return []
         return lost
 
+    def late(self, now: float, heartbeats: int = 1) -> "List[str]":
+        """Nodes that have missed so many heartbeats."""
+        return self._silent(heartbeats * self._interval + 1, now)
+
     def overdue(self, now: float) -> "List[str]":
         """Nodes without a message for more than `timeout` seconds."""
-        overdue = []
+        return self._silent(self.timeout, now)
+
+    def _silent(self, seconds: float, now: float) -> "List[str]":
+        silent = []
         for node, latest in self._latest.items():
-            if now - latest <= self.timeout:
+            if now - latest <= seconds:
                 break
-            overdue.append(node)
-        return overdue
+            silent.append(node)
+        return silent

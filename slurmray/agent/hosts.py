@@ -1,6 +1,7 @@
 """Addresses of this host, and connections to other hosts, many at once: whether they can be made."""
 
 import errno
+import os
 import socket
 import time
 
@@ -14,7 +15,7 @@ SIOCGIFCONF = 0x8912  # linux/sockios.h
 IFREQ = 40  # bytes of a struct ifreq on 64-bit Linux: the name takes 16, the IPv4 address is at 20
 # Loopback and link-local: of no use to another host.
 _LOCAL = ("127.", "169.254.", "::1", "fe80:")
-SYN_SENT = "02"  # TCP_SYN_SENT in /proc/net/tcp (include/net/tcp_states.h)
+ESTABLISHED, SYN_SENT = "01", "02"  # states in /proc/net/tcp (include/net/tcp_states.h)
 ANSWERS = (0, errno.ECONNREFUSED)  # errno of connections to a host that can be reached
 MAX_SOCKETS = 256  # at one time, because of the limit of open files
 
@@ -114,6 +115,26 @@ def is_connecting(targets: "Sequence[Target]") -> bool:
 
     waiting = {row[2] for row in tcp_sockets() if row[3] == SYN_SENT}
     return any(as_in_table(address, port) in waiting for _, address, port in targets)
+
+
+def connected_addresses(pid: int) -> "Set[str]":
+    """The addresses to which a process of this user has connections."""
+    import struct
+
+    def as_address(text: str) -> str:
+        words = [int(text[start : start + 8], 16) for start in range(0, len(text), 8)]
+        family = socket.AF_INET6 if len(words) > 1 else socket.AF_INET
+        address = socket.inet_ntop(family, struct.pack("=%dI" % len(words), *words))
+        return address[7:] if address.startswith("::ffff:") else address  # IPv4 on a socket of IPv6
+
+    folder, links = "/proc/%d/fd" % pid, set()
+    for name in os.listdir(folder):
+        try:
+            links.add(os.readlink(os.path.join(folder, name)))
+        except FileNotFoundError:  # it has just been closed
+            pass
+    rows = [row for row in tcp_sockets() if row[3] == ESTABLISHED and "socket:[%s]" % row[9] in links]
+    return {as_address(row[2].partition(":")[0]) for row in rows}
 
 
 def tcp_sockets() -> "List[List[str]]":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slurmray.agent.controller.allocation import CLEAN_UP_TIME
-from slurmray.agent.heartbeat import ANSWER_WAIT
+from slurmray.agent.heartbeat import answer_wait
 from slurmray.agent.node.checks import storage
 from slurmray.agent.node.runtimes import RUNTIMES, STEP
 from slurmray.slurm import slurm_commands, syntax
@@ -75,9 +75,9 @@ def config_rows(config: dict[str, str], heartbeat_timeout: int) -> Iterator[Row]
     timeout = config.get("SlurmdTimeout", "").removesuffix(" sec")
     if timeout.isdecimal():
         yield requeue_row(int(timeout), config.get("AuthInfo", ""))
-        noticed = heartbeat_timeout + round(ANSWER_WAIT)
+        noticed = heartbeat_timeout + round(answer_wait(heartbeat_timeout))
         if 0 < int(timeout) <= noticed:
-            own = f"before slurmray acts after {noticed} s (heartbeat_timeout {heartbeat_timeout} s, and 6 s)"
+            own = f"before slurmray acts after {noticed} s (heartbeat_timeout: {heartbeat_timeout})"
             found = f"Slurm ends jobs for a silent node after {timeout} s (SlurmdTimeout), {own}"
             fix = f"let administrators set SlurmdTimeout to {2 * noticed} or more, or set requeue.max in jobs"
             yield Row("lost nodes", found, fix)

@@ -145,14 +145,16 @@ class JobSpec(Model):
     are started again on the other nodes and the spare ones, with what the preset adds to resume; where no
     spare one is left, also on the node itself if only its container or Ray has ended.
     """
-    heartbeat_timeout: Integer = Field(default=25, ge=20)
+    heartbeat_timeout: Integer = Field(default=25, ge=10)
     """Seconds without a heartbeat after which a node is lost, unless its host answers to a new connection.
 
-    A host gets 6 s to answer. A node whose host answers is lost after twice this time and 10 s, as TCP may
-    need as long again after a network cut. Slurm waits for SlurmdTimeout, often 300 s.
+    A host gets up to 3 s to answer. A node whose host answers is lost after twice this time and up to 5 s, as
+    TCP may need as long again after a network cut. A node whose host has booted again, or that Slurm has
+    marked down, is lost at once; Slurm does so only after SlurmdTimeout, often 300 s.
 
-    Raise it for nodes that stop answering for a while. Nodes send a heartbeat every 5 s, which may be late on
-    a busy node; hence at least 20.
+    Raise it for nodes that stop answering for a while. Lower it to lose less time after a power loss. Nodes
+    send a heartbeat every 2.5 s, or ten within a shorter timeout. On a busy node they may be seconds late,
+    and after a short cut TCP repeats them only after 6 s; hence at least 10.
     """
     requeue: Requeue = Field(default_factory=Requeue.model_construct)
     watch: Watch = Field(default_factory=Watch.model_construct)

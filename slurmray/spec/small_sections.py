@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from slurmray.spec.slurm_section import Model
 from slurmray.spec.types import Count, EnvReference, FilePath, Integer, Line, Seconds
 
-SHORTEST_INTERVAL = 5  # seconds, that of heartbeats, which carry the samples
+SHORTEST_INTERVAL = 5  # seconds
 
 
 class Network(Model):

@@ -453,7 +453,7 @@ def send_heartbeats(path: str) -> None:
     Runs in a thread: the loop may take long over a check. A process that is stopped has no running thread.
     """
     while True:
-        time.sleep(heartbeat.INTERVAL)
+        time.sleep(heartbeat.SHORTEST)  # the timeout is not known yet
         try:
             os.utime(path)
         except FileNotFoundError:  # the folder is being emptied

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
             addresses: of each node; none where they are not known.
             """
 
+        def find_connections(self) -> None:
+            """Find out to which addresses srun has connections: see Losses.on_connections."""
+
+        def find_node_records(self, nodes: List[str]) -> None:
+            """Ask slurmctld for its records of nodes, by one request: see Losses.on_node_records."""
+
         def start_services(self, folder: str) -> None:
             """Start services that are steps of their own: with pyxis, those with an image of their own.
 

@@ -111,7 +111,7 @@ def _run_epilogue(argv: "List[str]", run_dir: str) -> None:
     while process.poll() is None:
         files.submit(lambda: run_directory.write_heartbeat(run_dir))
         try:
-            process.wait(heartbeat.INTERVAL)
+            process.wait(heartbeat.LONGEST)
         except subprocess.TimeoutExpired:
             pass
 

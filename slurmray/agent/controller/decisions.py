@@ -62,7 +62,7 @@ class Controller(Decider):
         self.findings = Findings(log)
         self.bring_up = BringUp(log, len(self.nodes))
         self.parts = list(self._make_parts())
-        self._heartbeat = heartbeat.Timer()
+        self._heartbeat = heartbeat.Timer(heartbeat.interval(settings["timeouts"]["heartbeat"]))
         self._logged: "Set[str]" = set()  # see _log_once
         self._phases: "Set[Tuple[str, str]]" = set()
         self._joining: "List[str]" = []  # nodes that were spare
@@ -302,6 +302,7 @@ class Controller(Decider):
             self.findings.show()
             if not self.state.failure and not self.settings["only_checks"]:
                 self.gate.start_ray()
+                self.actions.find_connections()
                 self._on_progress(now)
 
     def _on_prepared(self, _node: str, message: "messages.Prepared", _now: float) -> None:

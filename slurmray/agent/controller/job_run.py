@@ -18,7 +18,7 @@ from .step import start_steps
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import threading
-    from typing import IO, Any, Callable, Dict, List, Optional
+    from typing import IO, Any, Callable, Dict, List
 
     from ..loop import Loop
     from ..wire import messages
@@ -39,9 +39,9 @@ OUTPUT_WAIT = 10.0  # seconds for the rest of the trainer's output
 LOST_OUTPUT_WAIT = 2.0  # the same where the head node may be lost, or the trainer has not opened its output
 PROGRESS_INTERVAL = 10.0  # seconds between two looks at the job's log and the progress file
 END_TIME_INTERVAL = 120.0  # seconds between two questions when Slurm ends the job
-CONNECT_TIMEOUT = 1.0  # seconds
 LOG_WAIT = 20.0  # seconds, for a log in the run directory
 PING_TIMEOUT = 2.0  # seconds for slurmctld
+RECORDS_TIMEOUT = 20.0  # seconds for its records of nodes
 # With TaskPlugin=task/none, about any --cpu-bind. The story asks for none.
 NO_BINDING = b"srun: cluster configuration lacks support for cpu binding\n"
 
@@ -77,7 +77,7 @@ class JobRun:
         self._readers: "List[subprocess.Popen[bytes]]" = []
         self._remote_readers: "List[subprocess.Popen[bytes]]" = []  # sruns, on a head node elsewhere
         self._services: "List[ServiceStep]" = []
-        self._asking: "Optional[threading.Thread]" = None  # asks hosts whether they answer
+        self._asking: "Dict[str, threading.Thread]" = {}  # name -> latest thread: see _ask
         self._cancel = heartbeat.Timer(CANCEL_INTERVAL)  # looks for `slurmray cancel --now`
         self._progress = heartbeat.Timer(PROGRESS_INTERVAL)  # looks for the trainer's progress
         self._end_time = heartbeat.Timer(END_TIME_INTERVAL)
@@ -288,14 +288,40 @@ class JobRun:
                 node: [address for address in given if address not in own or node == self.job["batch_host"]]
                 for node, given in addresses.items()
             }
-            answers = hosts.find_answering(asked, self.job["slurmd_port"], CONNECT_TIMEOUT)
+            answers = hosts.find_answering(asked, self.job["slurmd_port"], heartbeat.ASK_INTERVAL)
             if not answers and command_runner.run_slurm(["scontrol", "ping"], PING_TIMEOUT).code == 0:
                 answers = {SLURMCTLD}
             for host in answers:
                 self._inbox.append(functools.partial(self.controller.losses.on_answer, host))
 
-        if not (self._asking and self._asking.is_alive()):
-            self._asking = background_io.start("questions to hosts", find)
+        self._ask("questions to hosts", find)
+
+    def find_connections(self) -> None:
+        def find() -> None:
+            from .. import hosts
+
+            try:
+                found = [hosts.connected_addresses(step.process.pid) for step in self._steps]
+            except OSError:  # an srun has ended
+                return
+            addresses = set().union(*found)
+            self._inbox.append(functools.partial(self.controller.losses.on_connections, addresses))
+
+        self._ask("srun's connections", find)
+
+    def find_node_records(self, nodes: "List[str]") -> None:
+        def find() -> None:
+            argv = ["scontrol", "--oneliner", "show", "node", ",".join(nodes)]
+            done = command_runner.run_slurm(argv, RECORDS_TIMEOUT)
+            if done.code == 0:
+                self._inbox.append(functools.partial(self.controller.losses.on_node_records, done.out))
+
+        self._ask("questions about nodes", find)
+
+    def _ask(self, name: str, find: "Callable[[], None]") -> None:
+        """Call a function in a thread, unless the last one with that name still runs."""
+        if name not in self._asking or not self._asking[name].is_alive():
+            self._asking[name] = background_io.start(name, find)
 
     def start_services(self, folder: str) -> None:
         if parts.is_needed("pyxis", self.settings):

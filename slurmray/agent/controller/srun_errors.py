@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
 
+MARKED_DOWN = "Slurm has marked it down. Has it lost power or its network?"
 # A message, what it means, and whether srun then ends all tasks of the step: Slurm's src/api/step_launch.c.
 # An io error is a connection that was reset, and has the node's place in the step.
 LOSSES = (
@@ -25,7 +26,7 @@ LOSSES = (
     ),
     (
         r"srun: error: Node failure on (?P<name>\S+)$",
-        "Slurm has marked it down. Has it lost power or its network?",
+        MARKED_DOWN,
         False,
     ),
 )

@@ -172,7 +172,7 @@ class NodeAgent(NodeApi):
         container = self._container = DetachedProcess(argv, self.env, 1)
         self.mail.connect(container, self._first_messages(runtime))
         clock, is_checked = self.mail.clock, False
-        seen, seen_at = 0, 0.0
+        seen, seen_at, timeout = 0, 0.0, self.settings["timeouts"]["heartbeat"]
         # Not at once: a cluster that starts needs its CPUs, and its GPUs do nothing yet.
         first_sample = clock.now() + (self.settings["watch"]["interval"] or float("inf"))
         while not self.mail.is_stopped:
@@ -193,9 +193,9 @@ class NodeAgent(NodeApi):
             latest = self._container_heartbeat()
             if latest != seen:
                 seen, seen_at = latest, clock.now()
-            elif seen and clock.now() - seen_at > self.settings["timeouts"]["heartbeat"]:
+            elif seen and clock.now() - seen_at > timeout + heartbeat.SHORTEST:
                 message = "the container process does not answer for %d s. Has somebody stopped it?"
-                raise job_errors.JobError("ray", message % self.settings["timeouts"]["heartbeat"])
+                raise job_errors.JobError("ray", message % timeout)
             for name, service_code in self._services.poll() if self._services else ():
                 self.mail.send_to_container({"type": "service_ended", "name": name, "code": service_code})
 

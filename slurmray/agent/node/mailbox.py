@@ -48,8 +48,9 @@ class Mailbox:
         self._rest = rest
         self._decoder = codec.LineDecoder()
         self._messages = background_io.PipeWriter(os.dup(1))
-        self._heartbeat = heartbeat.Timer()
-        self._monitor = heartbeat.Monitor(node.settings["timeouts"]["heartbeat"])  # of the head node
+        timeout = node.settings["timeouts"]["heartbeat"]
+        self._heartbeat = heartbeat.Timer(heartbeat.interval(timeout))
+        self._monitor = heartbeat.Monitor(timeout)  # of the head node
         self._record_message()
         self._asking: "Optional[threading.Thread]" = None  # asks the head node's host whether it answers
         self._answers: "List[str]" = []  # of that host
@@ -94,13 +95,13 @@ class Mailbox:
         """Wait until all messages are sent, for at most a second."""
         self._messages.close(1.0)
 
-    def find_answering_head(self) -> "Set[str]":
-        """{"head"} if the head node's host answers to a new connection."""
+    def find_answering_head(self, seconds: float = 3.0) -> "Set[str]":
+        """{"head"} if the head node's host answers to a new connection within so many seconds."""
         from .. import hosts
 
         assert self.job
         address = self._node.env.get("SLURM_LAUNCH_NODE_IPADDR") or self.job["batch_host"]
-        return hosts.find_answering({"head": [address]}, self.job["slurmd_port"], 3)
+        return hosts.find_answering({"head": [address]}, self.job["slurmd_port"], seconds)
 
     def _receive(self, data: bytes) -> None:
         """Handle messages of the controller, or their end."""
@@ -171,8 +172,8 @@ class Mailbox:
             self._stop()
 
     def _ask_head(self) -> None:
-        self._answers.extend(self.find_answering_head())
-        time.sleep(1)  # until it is asked again
+        self._answers.extend(self.find_answering_head(heartbeat.ASK_INTERVAL))
+        time.sleep(heartbeat.ASK_INTERVAL)  # until it is asked again
 
     def _stop(self) -> None:
         with self._changed:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         step: str  # number of the step, for scancel
 
     class NodeHeartbeat(TypedDict):
-        """Every 5 s."""
+        """Every 2.5 s, or ten within a shorter heartbeat timeout."""
 
         type: Literal["heartbeat"]
         doing: str  # what takes long at the moment, e.g. `pull`
@@ -251,7 +251,7 @@ if TYPE_CHECKING:  # novermin: no Python of a node reads this
         job: Job  # this attempt: nodes, token, mark, run directory, the submitter's values for `env`
 
     class Heartbeat(TypedDict):
-        """Every 5 s."""
+        """Every 2.5 s, or ten within a shorter heartbeat timeout."""
 
         type: Literal["heartbeat"]
 

@@ -20,6 +20,7 @@ _HARMLESS = re.compile(
     r"file /tmp/ray-|container \S+ \((Exited|Created|Dead)|Podman containers of a rootless user"
 )
 # Patterns for `pgrep -f` of a job's processes.
+CONTROLLER = "^[^ ]*python3 -I -S -c .* controller "
 NODE_AGENT = "^[^ ]*python3 -I -S -c .* node$"
 CONTAINER_PROCESS = "^[^ ]*python3 -I [^ ]*/agent container "
 GUARD = "^[^ ]*python3 -I [^ ]*/agent guard "

@@ -38,7 +38,8 @@ ROWS = {
     ),
     "the head's Ray or container dies": "noticed within 10 s; as with a worker, but the job always fails",
     "a container process is stopped": (
-        "after heartbeat_timeout the job ends by itself with exit code 71, and names the node; clean hosts"
+        "after heartbeat_timeout the job ends by itself with exit code 71, and names the node; clean hosts; "
+        "it goes on if any of its processes was stopped for less than that"
     ),
     "Ray starts slowly, or not at all": (
         "the only timeout is ray.ready_timeout; a process of Ray that has exited is noticed within 10 s"

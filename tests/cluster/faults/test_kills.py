@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from slurmray.spec.container import DEFAULT_IMAGE
 from tests.cluster.jobs import wait_until
 
-from .case import CLIENTS, CONTAINER_PROCESS, GUARD, NODE_AGENT, RAY_START, Fault
+from .case import CLIENTS, CONTAINER_PROCESS, CONTROLLER, GUARD, NODE_AGENT, RAY_START, Fault
 
 full = pytest.mark.full
+STEP = r"^slurmstepd: \[[0-9]+\.0\]"
 
 
 @pytest.mark.fault(
@@ -23,8 +26,16 @@ full = pytest.mark.full
         pytest.param("node2", NODE_AGENT, marks=full),
         pytest.param("node1", NODE_AGENT, marks=full),
         pytest.param("node1", "^srun ", marks=full),
+        pytest.param("node2", STEP, marks=full),
     ],
-    ids=["client of a worker", "client of the head", "agent of a worker", "agent of the head", "srun"],
+    ids=[
+        "client of a worker",
+        "client of the head",
+        "agent of a worker",
+        "agent of the head",
+        "srun",
+        "slurmstepd of a worker",
+    ],
 )
 def test_killed(fault: Fault, host: str, process: str) -> None:
     fault.start_trainer()
@@ -169,3 +180,23 @@ def test_stopped_container_process(fault: Fault, host: str) -> None:
     job = fault.wait_end(f"{host}: the container process does not answer for ", within=45)
     assert (job.state, job.code) == ("FAILED", "71:0"), job.log
     assert job.last_line.startswith(f"failed (71 node lost): {host}: "), job.log
+
+
+@pytest.mark.fault("a container process is stopped", "podman", "none")
+@full
+def test_processes_that_are_stopped_for_a_while(fault: Fault) -> None:
+    """For 2 s less than the shortest heartbeat_timeout, each on its own and then all at the same time."""
+    run = "echo started; until [[ -e go ]]; do sleep 0.1; done"
+    fault.start_trainer(["bash", "-c", run], heartbeat_timeout=10)
+    container = ["--newest", "-f", GUARD] if fault.runtime == "none" else ["-f", CONTAINER_PROCESS]
+    processes = [("node1", ["-f", CONTROLLER]), ("node2", ["-f", NODE_AGENT]), ("node2", container)]
+    for stopped in [*([process] for process in processes), processes]:
+        for host, process in stopped:
+            fault.inject(["pkill", "-STOP", *process], host)
+        time.sleep(8)
+        for host, process in stopped:
+            fault.inject(["pkill", "-CONT", *process], host)
+        time.sleep(5)
+    (fault.jobs.folder / "go").touch()
+    job = fault.wait_end()
+    assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log

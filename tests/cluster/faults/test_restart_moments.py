@@ -14,7 +14,7 @@ from slurmray.rehearsal.cluster.slurm_cluster import SlurmCluster
 from slurmray.rehearsal.cluster.slurm_conf import ClusterConfig
 from tests.cluster.jobs import HANG, wait_until
 
-from .case import KILL_WAIT, NODE_AGENT, Fault
+from .case import CONTROLLER, KILL_WAIT, NODE_AGENT, Fault
 from .test_host_loss import boot_again
 
 STOP, WAIT, CHECKS, CONTAINERS, RAY, PREPARE = PHASES = (
@@ -25,7 +25,6 @@ STOP, WAIT, CHECKS, CONTAINERS, RAY, PREPARE = PHASES = (
     "ray",
     "prepare",
 )
-CONTROLLER = "^[^ ]*python3 -I -S -c .* controller "
 PAUSE = 12  # seconds; a job that stands still for 10 s counts as suspended
 # Waits for the event where the phase is the one under test.
 HOOK = "if [[ -e phase-{0} ]]; then touch here; until [[ -e go ]]; do sleep 0.1; done; fi; "

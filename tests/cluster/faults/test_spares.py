@@ -118,15 +118,39 @@ def test_the_container_of_the_head_dies(fault: Fault) -> None:
 
 @pytest.mark.fault(ROW, "podman", "docker", "none", "apptainer")
 @pytest.mark.full
-def test_a_host_loses_power(fault: Fault, cluster: SlurmCluster) -> None:
-    fault.start_trainer(TRAINER, **SPARE)
+@pytest.mark.parametrize(
+    ("timeout", "text"),
+    [
+        (25, "no heartbeat for 25 s"),
+        (10, "no heartbeat for 10 s"),
+        (300, "Slurm has marked it down"),
+    ],
+    ids=["default", "shortest", "marked down"],
+)
+def test_a_host_loses_power(fault: Fault, cluster: SlurmCluster, timeout: int, text: str) -> None:
+    fault.start_trainer(TRAINER, **SPARE, heartbeat_timeout=timeout)
     fault.start_clock()
     cluster.power_off("node2")
-    job = fault.wait_end("restart 1 of 3: node2: no heartbeat for 25 s", 45, dead=True, lost=True)
+    if timeout == 300:  # as slurmctld does after SlurmdTimeout
+        cluster.run(["scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=lost"])
+    job = fault.wait_end(f"restart 1 of 3: node2: {text}", 45, dead=True, lost=True)
     check_restarted(job)
     assert "; node3 takes the place of node2\n" in job.log
     boot_again(cluster, "node2")
     assert cluster.wait(job.id, HANG) == ("COMPLETED", "0:0")
+    fault.run_next_job()
+
+
+@pytest.mark.fault(ROW, "podman", "none")
+@pytest.mark.full
+def test_a_host_that_boots_again_at_once(fault: Fault, cluster: SlurmCluster) -> None:
+    fault.start_trainer(TRAINER, **SPARE)
+    fault.start_clock()
+    cluster.power_off("node2")
+    cluster.power_on("node2")
+    job = fault.wait_end("restart 1 of 3: node2: its host closed the connection to srun", 45, dead=True)
+    check_restarted(job)
+    assert "Timed out waiting for job step to complete" not in job.log, "srun waits as long as KillWait"
     fault.run_next_job()
 
 

@@ -298,7 +298,7 @@ def job(**changes: Any) -> dict[str, Any]:
 
 # Constants of the agent, in seconds -> values for tests in which it would wait for that long.
 QUICK = {
-    "INTERVAL = 5.0": "INTERVAL = 0.5",
+    "LONGEST = 2.5": "LONGEST = 0.5",
     "SUCCESSOR_WAIT = 10.0": "SUCCESSOR_WAIT = 2.0",  # a busy machine may stop a process for half a second
     "FILE_WAIT = 10.0": "FILE_WAIT = 2.0",  # likewise
     "LOG_WAIT = 20.0": "LOG_WAIT = 1.0",

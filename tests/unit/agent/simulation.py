@@ -44,7 +44,9 @@ class Cluster:
     """Nodes that behave like healthy ones, unless a test changes that.
 
     now: seconds. lost: nodes that send nothing any more. answering: hosts, or slurmctld, that answer all the
-    same. sent: the controller's messages except heartbeats. job: what differs in the job's record.
+    same. records: slurmctld's of nodes. asked: when it was asked for them. closed: nodes to which srun has no
+    connection any more. sent: the controller's messages except heartbeats. job: what differs in the job's
+    record.
     """
 
     def __init__(
@@ -83,6 +85,9 @@ class Cluster:
         self.now = 0.0
         self.lost: set[str] = set()
         self.answering: set[str] = {"slurmctld"}
+        self.records = ""
+        self.closed: set[str] = set()
+        self.asked: list[float] = []
         self.sent: list[dict[str, Any]] = []
         self.heartbeats = self.heartbeat_files = 0
         self.reads_output = self.has_started_services = False
@@ -103,6 +108,16 @@ class Cluster:
     def find_answers(self, addresses: dict[str, list[str]]) -> None:
         for host in self.answering & {*addresses} or self.answering & {"slurmctld"}:
             self.controller.losses.on_answer(host, self.now)
+
+    def find_connections(self) -> None:
+        connected = set(self.nodes) - self.closed
+        addresses = {address for node in connected for address in self.addresses(node)}
+        self.controller.losses.on_connections(addresses, self.now)
+
+    def find_node_records(self, _nodes: list[str]) -> None:
+        self.asked.append(self.now)
+        if "slurmctld" in self.answering:
+            self.controller.losses.on_node_records(self.records, self.now)
 
     def start_services(self, folder: str) -> None:
         assert folder == FOLDER
@@ -140,7 +155,7 @@ class Cluster:
         """Advance the time, second by second, with heartbeats of all nodes, until the job is over."""
         for _ in range(int(seconds)):
             self.now += 1
-            if self.now % 5 == 0:
+            if self.now % 3 == 0:
                 self.receive_from_all("heartbeat", doing="")
             self.controller.tick(self.now)
             if self.controller.may_end(self.now):
@@ -158,11 +173,13 @@ class Cluster:
         self.receive_from_all("started", step="0")
         return self
 
+    def addresses(self, node: str) -> list[str]:
+        return [f"10.0.0.{self.nodes.index(node) + 1}"]
+
     def pass_checks(self, *nodes: str, **fields: Any) -> None:
         """Nodes pass their checks."""
         for node in nodes:
-            address = f"10.0.0.{self.nodes.index(node) + 1}"
-            checks = {"addresses": [address], "proxy": False, "folder": FOLDER, **fields}
+            checks = {"addresses": self.addresses(node), "proxy": False, "folder": FOLDER, **fields}
             self.receive(node, "checked", **checks)
 
     def check(self) -> Cluster:

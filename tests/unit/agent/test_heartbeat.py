@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from slurmray.agent.heartbeat import ANSWER_WAIT, INTERVAL, Clock, Monitor, Timer
+from slurmray.agent.heartbeat import LONGEST, Clock, Monitor, Timer, answer_wait, interval
 
 
 def test_clock_stops_while_the_job_is_suspended() -> None:
     times = iter([100.0, 101.0, 105.0, 905.0, 906.0])
     clock = Clock(lambda: next(times))
-    assert [clock.now() for _ in range(4)] == [1.0, 5.0, 5.0 + INTERVAL, 6.0 + INTERVAL]
+    assert [clock.now() for _ in range(4)] == [1.0, 5.0, 5.0 + LONGEST, 6.0 + LONGEST]
 
 
 @pytest.mark.parametrize("pause", [11, 60, 3000])
@@ -55,11 +55,11 @@ def test_two_threads_that_look_after_a_pause() -> None:
     clock = Clock(lambda: next(reads))
     times.append(clock.now())
     threads[0].join()
-    assert times == [INTERVAL, INTERVAL]
+    assert times == [LONGEST, LONGEST]
 
 
-def test_a_heartbeat_is_due_every_five_seconds() -> None:
-    sender = Timer()
+def test_a_heartbeat_is_due_after_each_interval() -> None:
+    sender = Timer(5)
     assert [now for now in range(20) if sender.is_due(now)] == [0, 5, 10, 15]
 
 
@@ -80,16 +80,41 @@ def test_nodes_without_heartbeats() -> None:
 def test_a_host_that_does_not_answer_is_lost() -> None:
     monitor = Monitor(25)
     monitor.record("a", 0)
-    assert next(now for now in range(40) if monitor.lost(now)) == 25 + ANSWER_WAIT + 1
+    assert next(now for now in range(40) if monitor.lost(now)) == 29
+
+
+@pytest.mark.parametrize("timeout", [10, 25, 300])
+@pytest.mark.parametrize("phase", [0.0, 0.5, 1.0])
+def test_a_cut_two_seconds_shorter_than_the_timeout(timeout: int, phase: float) -> None:
+    """It begins at some time between two heartbeats, and what got lost arrives after as long again."""
+    monitor = Monitor(timeout)
+    monitor.record("a", 0)
+    begin = phase * interval(timeout)
+    end = begin + timeout - 2
+    arrives = end + timeout - 2
+    for now in (0.5 * turn for turn in range(int(2 * arrives))):
+        if now >= end + 1.5:  # asked twice a second, and each turn of a loop takes as long
+            monitor.host_answers("a", now)
+        assert not monitor.lost(now)
+
+
+def test_nodes_that_have_missed_heartbeats() -> None:
+    monitor = Monitor(10)
+    monitor.record("a", 0)
+    monitor.record("b", 1)
+    assert monitor.late(1.5) == []
+    assert monitor.late(2.5) == ["a"]
+    assert monitor.late(2.5, 2) == []
+    assert monitor.late(3.5, 2) == ["a"]
 
 
 def test_a_host_that_answers_gets_the_time_that_tcp_needs() -> None:
     monitor = Monitor(25)
     monitor.record("a", 0)
     for now in range(40):
-        if 30 <= now <= 32:
+        if 27 <= now <= 32:
             monitor.host_answers("a", now)
-        assert not monitor.lost(now) or now > 32 + ANSWER_WAIT
+        assert not monitor.lost(now) or now > 32 + answer_wait(25)
     assert monitor.lost(39) == ["a"], "it has not answered for long"
     monitor.record("a", 40)
     assert not monitor.lost(41)
@@ -97,14 +122,14 @@ def test_a_host_that_answers_gets_the_time_that_tcp_needs() -> None:
     for now in range(66, 200):
         monitor.host_answers("a", now)
         lost += [now] * bool(monitor.lost(now))
-    assert lost[0] == 40 + 2 * (25 + 5) + 1, "it runs, but its node agent does not"
+    assert lost[0] == 40 + 2 * (25 + LONGEST) + 1, "it runs, but its node agent does not"
 
 
 def test_nodes_that_are_lost_at_the_same_moment() -> None:
-    """The heartbeats of one ended 4 s before those of the other."""
+    """The heartbeats of one ended 2 s before those of the other."""
     monitor = Monitor(25)
     monitor.record("a", 0)
-    monitor.record("b", 4)
+    monitor.record("b", 2)
     monitor.record("c", 60)
     assert next(monitor.lost(now) for now in range(40) if monitor.lost(now)) == ["a", "b"]
 

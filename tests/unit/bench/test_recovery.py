@@ -140,10 +140,30 @@ def test_a_failed_case_does_not_end_the_others(
     ]
 
 
+def test_fields_of_the_job_spec(
+    measured: list[dict[str, float] | Exception],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    measured += [parts(1.0)] * 2
+    calls: list[tuple[object, ...]] = []
+
+    def measure(*args: object) -> object:
+        calls.append(args)
+        return measured.pop()
+
+    monkeypatch.setattr(recovery, "measure", measure)
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--set", "heartbeat_timeout=10", "--set", "watch.stall=0"])
+    recovery.main()
+    assert calls[0][-1] == {"heartbeat_timeout": "10", "watch.stall": "0"}
+    assert capsys.readouterr().out.startswith("Slurm 0; heartbeat_timeout: 10; watch.stall: 0; ")
+
+
 @pytest.mark.parametrize(
     "argv, message",
     [
         (["--hosts", "1,2"], "--hosts: at least 2: the failure is on a worker node"),
+        (["--set", "heartbeat_timeout"], "not PATH=VALUE: heartbeat_timeout"),
         (["--cases", "power,fire"], "no such value: fire (choose from power, container, raylet)"),
     ],
 )

@@ -80,7 +80,7 @@ def test_times_of_a_requeue(timeout: int, auth_info: str, wait: int) -> None:
 
 @pytest.mark.parametrize(
     ("timeout", "heartbeat", "noticed"),
-    [(20, 25, 31), (31, 25, 31), (32, 25, 0), (300, 300, 306), (0, 25, 0)],
+    [(20, 25, 28), (28, 25, 28), (29, 25, 0), (300, 300, 303), (12, 10, 12), (0, 25, 0)],
 )
 def test_slurm_is_faster_than_heartbeats(timeout: int, heartbeat: int, noticed: int) -> None:
     config = f"{CONFIG_24_11}SlurmdTimeout           = {timeout} sec\n"
@@ -92,7 +92,7 @@ def test_slurm_is_faster_than_heartbeats(timeout: int, heartbeat: int, noticed: 
         return
     (row,) = rows
     assert f"after {timeout} s (SlurmdTimeout)" in row.found
-    assert f"after {noticed} s (heartbeat_timeout {heartbeat} s" in row.found
+    assert f"after {noticed} s (heartbeat_timeout: {heartbeat})" in row.found
     assert f"set SlurmdTimeout to {2 * noticed} or more" in row.fix
     assert not row.is_wrong
 

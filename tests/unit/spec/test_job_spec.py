@@ -159,7 +159,7 @@ def test_gpus_that_slurm_does_not_count() -> None:
         {"ray": {"temp_dir": "/t:mp"}},
         {"ray": {"temp_dir": "/" + "a" * 18}},
         {"ray": {"ready_timeout": 0}},
-        {"heartbeat_timeout": 19},
+        {"heartbeat_timeout": 9},
         {"ray": {"head_args": ["--port=1"]}},
         {"ray": {"debug": "both"}},
         {"ray": {"start": "slow"}},

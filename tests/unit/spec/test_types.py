@@ -104,7 +104,7 @@ INTEGERS = {
     **dict.fromkeys(("watch.stall", "checks.burn_in"), 0),
     **dict.fromkeys(("restart.max", "container.setup_timeout", "ray.ready_timeout", "ready.timeout"), 1),
     **dict.fromkeys(("ray.gpus_per_node", "slurm.cpus_per_task"), 1),
-    **{"spares": 0, "heartbeat_timeout": 20},
+    **{"spares": 0, "heartbeat_timeout": 10},
 }
 
 

@@ -19,7 +19,7 @@ def test_a_job_from_its_start_to_its_end() -> None:
     cluster.exit(0)
     end = cluster.end(1)
     assert (end.code, end.source, end.text) == (0, "trainer", "done: trainer exited with 0")
-    assert cluster.heartbeats == pytest.approx(20, abs=2)
+    assert cluster.heartbeats == pytest.approx(34, abs=2), "every 2.5 s; this clock has whole seconds"
 
 
 def test_ray_starts_when_all_nodes_are_checked() -> None:
@@ -254,6 +254,89 @@ def test_a_node_is_lost_after_the_timeout_of_the_settings() -> None:
     cluster.lost.add("node2")
     assert not cluster.wait(99)
     assert cluster.wait(10)
+
+
+def node_record(node: str, state: str, boot: object) -> str:
+    """As Slurm 22.05 prints it."""
+    return (
+        f"NodeName={node} Arch=x86_64 CPUTot=4 OS=Linux 6.1 State=1 Gres=gpu:8 NodeAddr={node} State={state} "
+        f"Weight=1 BootTime={boot} SlurmdStartTime=1700000000 Reason=a State=DOWN BootTime=5 [root@x]\n"
+    )
+
+
+MARKED_DOWN = "node2: Slurm has marked it down. Has it lost power or its network?"
+SILENT = "node2: no heartbeat for 25 s. Has it lost power or its network?"
+
+
+@pytest.mark.parametrize(
+    ("state", "boot", "text", "within"),
+    [
+        ("DOWN*", 1000, MARKED_DOWN, 17),
+        ("DOWN+NOT_RESPONDING", 1000, MARKED_DOWN, 17),
+        ("ALLOCATED", 1130, "node2: its host has booted again", 17),
+        ("ALLOCATED*", 1000, SILENT, 32),
+        ("ALLOCATED", 1012, SILENT, 32),  # a virtual machine that was paused, or a late message of slurmd
+        ("IDLE+POWERED_DOWN", "None", SILENT, 32),
+    ],
+)
+def test_what_slurm_knows_of_a_silent_node(state: str, boot: object, text: str, within: int) -> None:
+    cluster = Cluster(on_node_loss="restart").train()
+    cluster.lost = {"node2"}
+    cluster.records = node_record("node2", "ALLOCATED", 1000) + node_record("node3", "DOWN", 1000)
+    assert not cluster.wait(8)
+    cluster.records = node_record("node2", state, boot) + node_record("node3", "DOWN", 2000)
+    for _ in cluster.passes(within - 8):
+        pass
+    failure = cluster.controller.state.failure
+    assert str(failure) == text
+    assert cluster.controller.nodes["node2"].has_ended, "nothing waits for it"
+    assert not cluster.controller.nodes["node3"].is_lost, "it has heartbeats"
+
+
+@pytest.mark.parametrize("moment", ["check", "train"])
+def test_a_closed_connection(moment: str) -> None:
+    cluster = getattr(Cluster(on_node_loss="restart"), moment)()
+    assert not cluster.wait(20)
+    cluster.closed, cluster.lost = {"node2"}, {"node3"}
+    assert not cluster.wait(10)
+    assert not cluster.controller.state.failure, "node2 has heartbeats, and node3 a connection"
+    cluster.lost = {"node2", "node3"}
+    cluster.wait(10)
+    assert (
+        str(cluster.controller.state.failure)
+        == "node2: its connection to srun is closed: its task or slurmstepd has ended"
+    )
+    assert cluster.controller.nodes["node2"].has_ended, "nothing waits for it"
+    assert not cluster.controller.nodes["node2"].is_lost, "its host has closed the connection"
+    assert not cluster.controller.nodes["node3"].is_lost
+
+
+def test_a_connection_that_was_never_seen() -> None:
+    cluster = Cluster()
+    cluster.closed = {"node2"}
+    cluster.train().lost = {"node2"}
+    assert not cluster.wait(25)
+
+
+def test_srun_that_waits_for_a_lost_node() -> None:
+    """It has killed all tasks, and waits for the lost one as long as KillWait."""
+    cluster = Cluster(on_node_loss="restart").train()
+    report = cluster.controller.on_srun_error
+    report("srun: error: node1: task 0: Killed", cluster.nodes)
+    assert not cluster.controller.nodes["node1"].has_ended, "its container may send the reason"
+    report("srun: error: Aborting, io error and missing step on node 1", cluster.nodes)
+    report("srun: error: node1: task 0: Killed", cluster.nodes)
+    assert not cluster.controller.have_all_nodes_ended()
+    report("srun: error: node3: task 2: Killed", cluster.nodes)
+    assert cluster.controller.have_all_nodes_ended()
+    assert not cluster.controller.nodes["node3"].is_lost
+
+
+def test_slurmctld_is_asked_a_few_times_for_all_silent_nodes() -> None:
+    cluster = Cluster(500).train()
+    cluster.lost = set(cluster.nodes[1:400])
+    assert cluster.wait(60)
+    assert 1 <= len(cluster.asked) <= 10
 
 
 @pytest.mark.parametrize(

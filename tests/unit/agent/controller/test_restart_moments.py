@@ -215,7 +215,7 @@ class World:
             self.answer()
         for start in self.starts:
             if self.now >= start.heartbeat_due:
-                start.heartbeat_due = self.now + heartbeat.INTERVAL
+                start.heartbeat_due = self.now + heartbeat.LONGEST
                 start.send_all("heartbeat", doing="")
         if self._waiting and self._resume_at is None:
             self._resume_at = self.now + self.event(self)

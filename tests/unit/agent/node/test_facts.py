@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -25,6 +26,27 @@ def test_reachable_addresses_are_those_of_hostname_i() -> None:
     assert addresses[0] in ("127.0.0.1", "::1"), "those of the name come first"
     assert set(known) <= set(addresses)
     assert [str(ipaddress.ip_address(address)) for address in addresses] == addresses
+
+
+@pytest.mark.parametrize(
+    ("family", "address", "shown"),
+    [
+        (socket.AF_INET, "127.0.0.9", "127.0.0.9"),
+        (socket.AF_INET6, "::1", "::1"),
+        (socket.AF_INET6, "::ffff:127.0.0.9", "127.0.0.9"),
+    ],
+)
+def test_addresses_of_connections(family: int, address: str, shown: str) -> None:
+    with socket.socket(family) as server, socket.socket(family) as client:
+        server.bind((address, 0))
+        server.listen()
+        assert shown not in hosts.connected_addresses(os.getpid())
+        client.connect(server.getsockname()[:2])
+        assert shown in hosts.connected_addresses(os.getpid())
+        assert not hosts.connected_addresses(os.getppid()) & {shown}
+        accepted, _ = server.accept()
+        accepted.close()
+        assert shown not in hosts.connected_addresses(os.getpid()), "the other side has closed it"
 
 
 def test_ipv6_addresses_of_interfaces(tmp_path: Path) -> None:
