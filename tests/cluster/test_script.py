@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,6 +130,24 @@ def count_nodes(jobs: Jobs, spec: str) -> str:
 @pytest.mark.full
 def test_fast_start(jobs: Jobs) -> None:
     assert "Ray's own start" not in count_nodes(jobs, "")
+
+
+TASKS = """
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+ray.init(logging_level="error")
+@ray.remote
+def task(name):
+    print("line of", name)
+places = {row["NodeName"]: NodeAffinitySchedulingStrategy(row["NodeID"], soft=False) for row in ray.nodes()}
+ray.get([task.options(scheduling_strategy=place).remote(name) for name, place in places.items()])
+"""
+
+
+def test_no_line_of_a_task_is_lost(jobs: Jobs) -> None:
+    """Log monitors start when the cluster is ready, and this trainer ends as soon as it can."""
+    job = jobs.run(f"{TWO}env: {{RAY_DEDUP_LOGS: '0'}}", ["python3", "-c", TASKS])
+    assert sorted(re.findall(r" line of (\w+)$", job.log, re.MULTILINE)) == [*NODES], job.log
 
 
 @pytest.mark.full
