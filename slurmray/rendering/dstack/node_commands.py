@@ -21,6 +21,7 @@ from slurmray.agent.container import variables
 from slurmray.agent.container.ray import command as ray_command
 from slurmray.errors import ExitCode
 from slurmray.plan import Fact
+from slurmray.presets.command_line import as_argv
 from slurmray.resources import data_folder
 from slurmray.slurm import syntax
 from slurmray.spec.job_spec import JobSpec
@@ -105,7 +106,7 @@ def make_commands(spec: JobSpec, node_env: Mapping[str, Fact]) -> list[str]:
         *(f"export {name}={FACTS[fact]}" for name, fact in node_env.items() if fact in FACTS),
     ]
     if spec.run is not None:
-        values += _format_array("RUN", ["bash", "-c", spec.run] if isinstance(spec.run, str) else spec.run)
+        values += _format_array("RUN", as_argv(spec.run) or [])
     parts = ["\n".join(values), "\n".join(f"{name}={_quote(program)}" for name, program in programs.items())]
     if spec.run is None:
         parts[1] += '\nRUN=(python3 -c "$CHECK")'
