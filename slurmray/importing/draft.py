@@ -7,14 +7,10 @@ from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurmray.importing.secret_names import is_secret_name
+from slurmray.importing.secrets import SECRET_VALUE, is_secret_name
 
 Path = tuple[str, ...]
 
-# Values that are secrets by their form: a password in a URL, and tokens of Hugging Face, OpenAI and GitHub.
-_SECRET_VALUE = re.compile(
-    r"://[^/\s:@]*:[^/\s@]+@|\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,})"
-)
 HIDDEN = "..."
 _MAX_FIELDS = 2000
 _MAX_SECRETS = 100
@@ -131,7 +127,7 @@ class Draft:
 
     def is_secret(self, name: str, value: str | None) -> bool:
         """Whether a variable or option is a secret, by its name or value; remembers the value."""
-        is_one = is_secret_name(name) or bool(value and _SECRET_VALUE.search(value))
+        is_one = is_secret_name(name) or bool(value and SECRET_VALUE.search(value))
         if is_one and value:
             self.add_secret(value)
         return is_one
@@ -144,7 +140,7 @@ class Draft:
 
     def hide(self, text: str) -> str:
         """Return a text without the values of secrets."""
-        text = _SECRET_VALUE.sub(HIDDEN, text)
+        text = SECRET_VALUE.sub(HIDDEN, text)
         known = [secret for secret in self.secrets if len(secret) >= _MIN_SECRET and secret in text]
         for secret in sorted(known, key=len, reverse=True):
             if len(secret) >= _LONG_SECRET:
@@ -157,7 +153,7 @@ class Draft:
         """Whether a line of the script may have a secret."""
         named = re.findall(r"[A-Za-z0-9_-]+", text)
         return (
-            bool(_SECRET_VALUE.search(text))
+            bool(SECRET_VALUE.search(text))
             or any(secret in text for secret in self.secrets)
             or any(is_secret_name(name) for name in named)
         )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from slurmray.importing.draft import Draft, Notes, Path
-from slurmray.importing.known import STRUCTURE
+from slurmray.importing.known import CONTINUES, STRUCTURE
 from slurmray.loading.edit import as_json, format_scalar
 from slurmray.presets.ranks import spans
 from slurmray.spec.job_spec import JobSpec
@@ -51,14 +51,16 @@ def write_lines(draft: Draft, numbers: Iterable[int]) -> str:
 
 def _reasons(draft: Draft, notes: Notes) -> str:
     became = ", ".join(notes.became)
+    skipped = [reason for reason in notes.skipped if reason not in (STRUCTURE, CONTINUES)]
     remarks = [f"became {became}"] * bool(became and notes.looks) + notes.remarks
+    if became and skipped:  # only a part of the line became a field
+        remarks.append(f"left out because: {'; '.join(skipped)}")
     if notes.looks:
         text = "; ".join(notes.looks)
     elif became:
         text = f"became {became}"
     else:
-        reasons = [reason for reason in notes.skipped if reason != STRUCTURE] or [STRUCTURE]
-        text = f"not needed because: {'; '.join(reasons)}"
+        text = f"not needed because: {'; '.join(skipped or notes.skipped)}"
     return clean(draft.hide(text + (f" ({'; '.join(remarks)})" if remarks else "")))
 
 

@@ -13,6 +13,9 @@ def _table(*rows: tuple[str, str]) -> dict[str, str]:
 
 
 STRUCTURE = "structure of the script"
+CONTINUES = "continues the line above"
+VARIABLE = "a variable of the script"
+KEPT = "kept with the command"
 NO_FILE = "the job's log has the output, and no other file"
 RAY = "slurmray starts Ray, waits for all nodes, and ends it"
 LIFE = "slurmray names, starts and removes the containers"
@@ -20,18 +23,22 @@ PRINTS = "it only prints"
 MASKS = "the container has only the job's GPUs"
 STEP = "slurmray starts one task on each node"
 
+# What only prints or waits, so that it is needed only where the rest of a structure is.
 PROGRAMS = _table(
     (PRINTS, "echo printf printenv date nvidia-smi rocm-smi ibdev2netdev hostname whoami pwd ls id uname df"),
     (PRINTS, "free nproc lscpu squeue sinfo scontrol sacct lsof netstat ss tail ps tabs clear tput"),
     (RAY, "sleep wait ping nc pkill kill killall"),
-    (
-        STRUCTURE,
-        "set shopt trap true false : exit return break continue [ test shift local cat grep let which",
-    ),
-    (STRUCTURE, "type hash seq getopts alias"),
-    (RAY, "scancel"),
-    ("jobs keep the umask of the submitter", "umask"),
+    (STRUCTURE, "true false : exit return break continue [ test shift cat grep let which type hash seq getopts"),
 )
+# What changes how bash runs the commands after it.
+OPTIONS = ("set", "shopt", "alias", "umask")
+# Values that name nodes or the head node's address: of these programs.
+CLUSTER_CODE = re.compile(
+    r"(?:\$\(|`|<\()[^)`]*?\b(?:scontrol +show +hostnames?|hostname|getent|ip (?:-\S+ )*(?:addr|route|a)|nslookup)\b"
+    r"|\$\{?(?:SLURMD_NODENAME|HOSTNAME|SLURM_LAUNCH_NODE_IPADDR)\b"
+)
+# Programs after a pipe that only copy or filter what the first one prints.
+FILTERS = ("tee", "cat", "grep", "ts", "sed", "awk", "head", "tail", "tr", "sort", "wc", "cut")
 # Programs that only handle files, so that none is a trainer.
 FILES = tuple("chmod cp git gunzip gzip ln mkdir mv rsync tar tee touch unzip wget".split())  # noqa: SIM905
 # Programs that run others elsewhere.
@@ -47,8 +54,9 @@ VARIABLES = _table(
     (MASKS, "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES"),
     ("the trainer joins the job's own Ray", " ".join(FOREIGN)),
     ("slurmray sets it", "NNODES NODE_RANK GPUS_PER_NODE MASTER_ADDR MASTER_PORT"),
-    ("slurmray starts Ray itself", "RANK WORLD_SIZE head_node_ip ip_head RAY_HEAD_IP"),
+    ("slurmray starts Ray itself", "RANK WORLD_SIZE head_node_ip ip_head RAY_HEAD_IP redis_password"),
 )
+HEAD_VARIABLES = tuple(VARIABLES)
 
 # Programs that only run the command after them -> their options without a value.
 RUNNERS = {

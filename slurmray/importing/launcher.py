@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from slurmray import yaml_source
@@ -10,10 +11,10 @@ from slurmray.errors import Problem, SpecError
 from slurmray.importing.assembly import assemble
 from slurmray.importing.draft import Draft, TooLargeError
 from slurmray.importing.draft_text import clean, write_fields, write_lines, write_looks
+from slurmray.importing.expansion import Variables
 from slurmray.importing.importer import Importer
 from slurmray.importing.reader import Context, Reader
 from slurmray.importing.sbatch_lines import count_gpus, read_directives
-from slurmray.importing.shell_expansion import Variables
 from slurmray.importing.syntax_tree import BashSyntaxError, find_parser, parse
 from slurmray.importing.words import constant
 
@@ -27,6 +28,7 @@ class Imported(NamedTuple):
     became: int
     skipped: int
     looks: int
+    has_trainer: bool
 
     @property
     def summary(self) -> str:
@@ -37,8 +39,11 @@ class Imported(NamedTuple):
         )
 
 
-def read_launcher(name: str, raw: bytes) -> Imported:
-    """Return the job spec of a bash script. name: of its file, for messages. SpecError, UsageError."""
+def read_launcher(name: str, raw: bytes, arguments: Sequence[str] | None = None) -> Imported:
+    """Return the job spec of a bash script. SpecError, UsageError.
+
+    name: of its file, for messages. arguments: with which it was started, if they are known.
+    """
     parser = find_parser()
     if len(raw) > MAX_BYTES:
         raise SpecError([Problem(name, f"is larger than {MAX_BYTES >> 10} KB; no launcher is")])
@@ -47,14 +52,17 @@ def read_launcher(name: str, raw: bytes) -> Imported:
     draft = Draft()
     try:
         tree = parse(parser, text.encode())
-        given = read_directives(text, draft)
-        variables = Variables(text.encode(), {key: constant(value, 0) for key, value in given.items()})
-        importer = Importer(draft, count_gpus(draft))
-        Reader(parser, importer, variables, Context()).read(tree)
+        importer = Importer(draft)
+        given = read_directives(text, draft, importer.containers.read_srun_option)
+        importer.gpus = count_gpus(draft)
+        variables = Variables(text.encode())
+        variables.texts.update((key, constant(value, 0)) for key, value in given.items())
+        reader = Reader(parser, importer, variables, Context(is_inside=draft.get("container.image") is not None))
+        reader.read(tree)
         for line, variable in variables.defaults.items():
-            draft.remark(line, f"{variable}: its default, not your environment")
-        draft.look(sorted(variables.own_arguments), "arguments of the script, left out: add yours to run")
-        assemble(importer)
+            if draft.notes.get(line) and any(name != "run" for name in draft.notes[line].became):
+                draft.remark(line, f"{variable}: its default, not your environment")
+        has_trainer = assemble(importer, reader, arguments, given)
     except BashSyntaxError as error:
         place, _, message = str(error).partition(": ")
         raise SpecError([Problem(f"{name}:{place}", clean(message))]) from None
@@ -64,7 +72,7 @@ def read_launcher(name: str, raw: bytes) -> Imported:
         ) from None
     except RecursionError:
         raise SpecError([Problem(name, "nested too deeply; write a job spec by hand")]) from None
-    return _write(name, text, draft)
+    return _write(name, text, draft, has_trainer)
 
 
 def _check_shell(name: str, text: str) -> None:
@@ -78,7 +86,7 @@ def _check_shell(name: str, text: str) -> None:
         raise SpecError([Problem(f"{name}:1:1", "is no bash script; init --from reads only bash")])
 
 
-def _write(name: str, text: str, draft: Draft) -> Imported:
+def _write(name: str, text: str, draft: Draft, has_trainer: bool) -> Imported:
     lines = text.split("\n")
     counted = [
         number for number, line in enumerate(lines, start=1) if _is_code(line) or number in draft.notes
@@ -90,7 +98,7 @@ def _write(name: str, text: str, draft: Draft) -> Imported:
     notes = [draft.notes[number] for number in counted]
     looks = sum(bool(note.looks) for note in notes)
     became = sum(bool(note.became) and not note.looks for note in notes)
-    imported = Imported("", became, len(notes) - looks - became, looks)
+    imported = Imported("", became, len(notes) - looks - became, looks, has_trainer)
     parts = [
         f"# From {clean(draft.hide(name))}, by slurmray init --from: {imported.summary}.\n",
         write_looks(draft, counted, lines),

@@ -23,9 +23,14 @@ _FLAGS = {
 _SHORT_FLAGS = {f"-{short}" for short, name in syntax.SHORT.items() if f"--{name}" in _FLAGS}
 
 
-def read_directives(text: str, draft: Draft) -> dict[str, str]:
-    """Set the fields of a script's directives. Return what Slurm's variables will be, as far as known."""
-    words: list[Word] = []
+def read_directives(
+    text: str, draft: Draft, read_container: Callable[[Option], bool] = lambda _: False
+) -> dict[str, str]:
+    """Set the fields of a script's directives. Return what Slurm's variables will be, as far as known.
+
+    read_container: takes the options of containers.
+    """
+    options: list[Option] = []
     is_over = False
     for number, line in enumerate(text.split("\n"), start=1):
         is_directive = line.startswith("#SBATCH")
@@ -33,18 +38,21 @@ def read_directives(text: str, draft: Draft) -> dict[str, str]:
             draft.look([number], "sbatch ignores a directive after the first command")
         elif is_directive:
             try:
-                words += [constant(word, number) for word in syntax.split_directive(line[len("#SBATCH") :])]
+                words = [constant(word, number) for word in syntax.split_directive(line[len("#SBATCH") :])]
+                options += _options(words, draft)
             except ValueError as error:
                 draft.look([number], str(error))
         elif line.strip() and not line.lstrip().startswith("#"):
             is_over = True
     given: dict[str, str] = {}
-    for option in _options(words, draft):
+    for option in options:
         name = option.name.removeprefix("--")
         given[name] = (option.value.constant or "") if option.value else ""
     reader = _Directives(draft, given)
-    for option in _options(words, Draft()):
-        reader.read(option)
+    for option in options:
+        if not (option.name.startswith("--container") and read_container(option)):
+            reader.read(option)
+    reader.drop_duplicate_gpus()
     return reader.variables()
 
 
@@ -52,7 +60,14 @@ def _options(words: list[Word], draft: Draft) -> Iterator[Option]:
     """Yield the options with their long names. sbatch takes no arguments in a script."""
     rest = words
     while rest:
-        options, rest = split_options([_full_name(word) for word in rest], _FLAGS | _SHORT_FLAGS)
+        rest = [_full_name(word) for word in rest]
+        # A flag of the site's, which is before another option.
+        flags = {
+            word.beginning
+            for word, after in zip(rest, rest[1:], strict=False)
+            if word.beginning.startswith("--") and word.beginning[2:] not in _NAMES and after.beginning[:1] == "-"
+        }
+        options, rest = split_options(rest, _FLAGS | _SHORT_FLAGS | flags)
         for option in options:
             name = option.name
             yield option._replace(
@@ -147,8 +162,30 @@ class _Directives:
         if high and high != low:
             self.draft.look(lines, f"{value} nodes: a job spec has one number, so {low}")
 
+    def _count_nodes(self) -> int | None:
+        """Return the number of nodes: also from that of tasks, with those on each node."""
+        per_node = self.given.get("ntasks-per-node") or self.given.get("tasks-per-node")
+        each, tasks = syntax.parse_count(per_node or ""), syntax.parse_count(self.given.get("ntasks", ""))
+        if "nodes" not in self.given and each and tasks:
+            return -(-tasks // each)
+        return syntax.parse_count(self.given.get("nodes", "1"))
+
+    def drop_duplicate_gpus(self) -> None:
+        """Drop the GPUs in slurm.gres if slurm.gpus_per_node has the same number."""
+        each, gres = self.draft.get("slurm.gpus_per_node"), self.draft.get("slurm.gres")
+        try:
+            is_same = each and gres and syntax.gpus_in_count(each)[1] == syntax.gpus_in_gres(gres)[1]
+        except ValueError:
+            return
+        if is_same and gres.startswith("gpu") and "," not in gres:
+            del self.draft.fields["slurm", "gres"]
+            self.draft.skip(self.draft.withdraw("slurm.gres"), "the same as --gpus-per-node")
+
     def _tasks(self, value: str, lines: list[int]) -> None:
-        tasks, nodes = syntax.parse_count(value), syntax.parse_count(self.given.get("nodes", "1"))
+        nodes = self._count_nodes()
+        if "nodes" not in self.given and "ntasks" in self.given and nodes and nodes > 1:
+            self._set("slurm.nodes", str(nodes), lines)
+        tasks, nodes = syntax.parse_count(value), self._count_nodes()
         per_node = self.given.get("ntasks-per-node") or self.given.get("tasks-per-node")
         if not per_node and tasks is not None and tasks == nodes:
             per_node = "1"
@@ -163,7 +200,7 @@ class _Directives:
 
     def _gpus(self, value: str, lines: list[int]) -> None:
         kind, _, count = value.rpartition(":")
-        gpus, nodes = syntax.parse_count(count), syntax.parse_count(self.given.get("nodes", "1"))
+        gpus, nodes = syntax.parse_count(count), self._count_nodes()
         if gpus is None or not nodes or gpus % nodes:
             self.draft.look(lines, "GPUs of the whole job: set slurm.gpus_per_node")
             return
@@ -185,9 +222,13 @@ class _Directives:
         """Return the number of tasks on each node; None if it is not the same on all, or not known."""
         if per_node := self.given.get("ntasks-per-node") or self.given.get("tasks-per-node"):
             return syntax.parse_count(per_node)
-        nodes = syntax.parse_count(self.given.get("nodes", "1"))
+        nodes = self._count_nodes()
         tasks = syntax.parse_count(self.given.get("ntasks", str(nodes)))
         return None if not nodes or not tasks or tasks % nodes else tasks // nodes
+
+    def _all_tasks(self) -> str | None:
+        nodes, each = self._count_nodes(), self._tasks_per_node()
+        return str(nodes * each) if nodes and each else None
 
     def _signal(self, value: str, lines: list[int]) -> None:
         match = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?([A-Za-z0-9]+)(?:@([0-9]+))?", value)
@@ -224,7 +265,8 @@ class _Directives:
             "SLURM_GPUS_PER_NODE": self.given.get("gpus-per-node"),
             "SLURM_GPUS_ON_NODE": count_gpus(draft),
             "SLURM_NTASKS_PER_NODE": self.given.get("ntasks-per-node"),
-            "SLURM_NTASKS": self.given.get("ntasks"),
+            "SLURM_NTASKS": self.given.get("ntasks") or self._all_tasks(),
+            "SLURM_GPUS_PER_TASK": self.given.get("gpus-per-task", "").rpartition(":")[2],
             "SLURM_JOB_NAME": draft.get("name"),
         }
         return {name: value for name, value in values.items() if value}

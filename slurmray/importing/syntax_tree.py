@@ -17,7 +17,7 @@ from slurmray import local_commands
 from slurmray.errors import UsageError
 
 # A node of the tree, as `shfmt --to-json` prints it: the types of mvdan.cc/sh/v3/syntax, with `Type` where
-# several are possible.
+# several are possible; and `Last`: see _measure.
 Node: TypeAlias = dict[str, Any]
 
 _MAX_TREE = 64 << 20  # bytes
@@ -60,6 +60,20 @@ def parse(parser: str, text: bytes) -> Node:
         raise BashSyntaxError(f"{match[1]}: not valid bash: {match[2]}" if match else _TOO_DEEP)
     try:
         tree: Node = json.loads(output)
+        _measure(tree)
     except RecursionError:
         raise BashSyntaxError(_TOO_DEEP) from None
     return tree
+
+
+
+def _measure(node: Any) -> tuple[int, int]:
+    """Set `Last` of each node below, and return it: offset and line behind it and its here-documents."""
+    last = (0, 0)
+    if isinstance(node, list):
+        return max(map(_measure, node), default=last)
+    if isinstance(node, dict):
+        if "End" in node:
+            last = (node["End"]["Offset"], node["End"]["Line"])
+        node["Last"] = last = max([last, *map(_measure, node.values())])
+    return last

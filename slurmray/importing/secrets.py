@@ -1,0 +1,102 @@
+"""Which values are secrets: by what they are for, and by their form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from slurmray.importing.words import Word
+
+# A word of a name that has a secret, e.g. of --api-key, MYSQL_PWD, dbPassword.
+_SECRET_WORD = re.compile(
+    r"(?:^|_)(?:\w*(?:pass(?:word|wd|phrase)?|secret)s?|pwd|pw|\w*apikey|\w*token|key|keys|credentials?|auth"
+    r"|authorization|netrc|webhook(?:_url)?)(?:_|$)",
+    re.IGNORECASE,
+)
+# Names of columns, special tokens, and numbers of tokens; files and folders.
+_NO_SECRETS = re.compile(
+    r"key|keys|auth|pwd|oldpwd|(?:.*_)?(?:(?:input|output|prompt|label|response|data|images?|video|reward(?:_fn)?|chosen"
+    r"|rejected|eos|bos|pad|tools?|system|target|text|multi_turn|messages?|metadata|recv|send|sort|primary)_(?:key|token)s?"
+    r"|tokens?_(?:level|ids?|mean|len|length|counts?|tis|drop|dispatcher|after|per|in|limit|budget).*|.*_tokens|tokens"
+    r"|(?:max|min|num|total|batch|skip|add|use|is|no|enable|with)_.*|ray_auth_mode|auth_mode|pass_(?:at|k|rate|through).*|bypass.*"
+    r"|.*_(?:file|path|dir))",
+    re.IGNORECASE,
+)
+_EXACT = ("use_wandb",)  # options of trainers whose value is a secret though the name does not show it
+# A password in a URL; an address that is a secret; tokens of Hugging Face, OpenAI, GitHub, GitLab, Slack, AWS; a JWT.
+SECRET_VALUE = re.compile(
+    r"://[^/\s:@]*:[^/\s@]+@|\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}"
+    r"|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[A-Z0-9]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+)"
+    r"|https?://(?:hooks\.slack\.com/services/|(?:\w+\.)?discord(?:app)?\.com/api/webhooks/"
+    r"|[\w.-]+\.webhook\.office\.com/|open\.feishu\.cn/open-apis/bot/|oapi\.dingtalk\.com/robot/)\S+"
+    r"|[?&](?:\w*token|\w*key|password|secret|sig|signature)=[^&\s'\"]+"
+    r"|(?i:\b(?:bearer|basic|token)\s+[\w.~+/=-]{6,})",
+)
+_HEADER = re.compile(r"[\w-]*(?:auth|token|key|secret|cookie)[\w-]*\s*:\s*(.+)", re.IGNORECASE | re.DOTALL)
+# Programs -> their options whose values are secrets, for a pair USER:PASSWORD the latter.
+_OPTIONS = {
+    **dict.fromkeys(("curl", "wget", "http"), ("-u", "--user", "-U", "--proxy-user", "-a", "--auth")),
+    "sshpass": ("-p",),
+    "docker": ("-p",),
+    "podman": ("-p",),
+    "kinit": ("-w",),
+    "redis-cli": ("-a",),
+    "openssl": ("-k", "-pass", "-passin", "-passout"),
+    "ldapsearch": ("-w",),
+    "mysql": ("-p",),
+    "mysqldump": ("-p",),
+    "mongosh": ("-p",),
+    "ngc": ("--key",),
+}
+_ATTACHED = ("sshpass", "mysql", "mysqldump", "redis-cli")  # whose short options have their values in the same word
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or option, e.g. --api-key, has a secret as its value."""
+    plain = re.sub(r"(?<=[a-z])(?=[A-Z])|[.-]", "_", name.lstrip("-+"))
+    last = plain.rpartition("__")[2]
+    if plain in _EXACT:
+        return True
+    return bool(_SECRET_WORD.search(plain)) and not (_NO_SECRETS.fullmatch(plain) or _NO_SECRETS.fullmatch(last))
+
+
+def find_secrets(words: Sequence[Word], program: str) -> Iterator[tuple[Word, str]]:
+    """Yield the words of a command that have secrets, and the secrets. program: its name, without folders."""
+    options = _OPTIONS.get(program, ())
+    texts = ["".join(part.text for part in word.parts if part.kind == "text") for word in words]
+    is_value = False
+    verb = next((text for text in texts[1:] if not text.startswith("-")), "")
+    for number, (word, text) in enumerate(zip(words, texts, strict=True)):
+        name, equals, value = text.partition("=")
+        before, is_value = is_value, False
+        if not text:
+            continue
+        if before and not (text.startswith("-") and program not in options and len(text) < 3):
+            yield word, text
+        elif text.startswith("-") and (found := _attached(program, text)):
+            yield word, found
+        elif equals and value and is_secret_name(name):
+            yield word, value
+        elif (header := _HEADER.fullmatch(text)) and number and texts[number - 1] in ("-H", "--header"):
+            yield word, header[1]
+        elif found := SECRET_VALUE.search(text):
+            yield word, found[0]
+        elif not text.startswith("-") and _is_argument(program, texts, number, verb):
+            yield word, text
+        else:
+            is_option = text.startswith("-") and is_secret_name(name) and not equals
+            is_value = (text in options and program != "mysql") or is_option
+
+
+def _attached(program: str, text: str) -> str | None:
+    return text[2:] if program in _ATTACHED and text[:2] in _OPTIONS[program] and len(text) > 2 else None
+
+
+def _is_argument(program: str, texts: Sequence[str], number: int, verb: str) -> bool:
+    """Whether an argument of `login`, or the last one of e.g. `aws configure set`, is a secret."""
+    if number < 2:
+        return False
+    if "login" in texts[1:number] and program not in ("docker", "podman", "az", "gcloud", "nerdctl"):
+        return True
+    is_set = "set" in texts[1:number] and verb in ("configure", "config")
+    return is_set and number == len(texts) - 1 and any(map(is_secret_name, texts[:number]))
