@@ -63,7 +63,7 @@ _OTHER_OPTIONS = {
 }
 _RESERVED_SHORT = {"-D": "chdir", "-G": "gpus", "-n": "ntasks"}
 _TAKES_TRAINER = ("render", "check", "submit", "rehearse")
-_TAKES_COMMAND = (*_TAKES_TRAINER, "attach")
+_TAKES_COMMAND = ("init", *_TAKES_TRAINER, "attach")
 _COMMAND_TEXT = f"{', '.join(_TAKES_COMMAND[:-1])} or {_TAKES_COMMAND[-1]}"
 _NEEDS_CURRENT_FOLDER = ("init", "up", "doctor", "config", "mcp", *_TAKES_TRAINER)
 

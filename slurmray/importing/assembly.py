@@ -11,7 +11,7 @@ from slurmray.importing.draft import Draft
 from slurmray.importing.importer import Importer, Program
 from slurmray.importing.known import FILES, HEAD_VARIABLES, KEPT, NO_FILE, PRINTS, RAY, VARIABLE
 from slurmray.importing.reader import Left, Reader, Statement
-from slurmray.importing.words import is_log
+from slurmray.importing.words import bash_source, is_log
 from slurmray.presets.trainers import NUMBERS, find_preset, looks_like_trainer
 from slurmray.spec.job_spec import OF_THE_JOB
 from slurmray.spec.runtimes import RUNTIMES
@@ -19,9 +19,42 @@ from slurmray.spec.types import FILL_IN
 
 # Variables that a program in the job has, without `env`.
 _KNOWN = {
-    *("HOME", "PWD", "USER", "LOGNAME", "PATH", "RANDOM", "UID", "SECONDS", "HOSTNAME", "PPID", "LINENO", "BASH_SOURCE"),
-    *("EUID", "FUNCNAME", "PIPESTATUS", "OPTARG", "OPTIND", "IFS", "SHLVL", "REPLY", "OLDPWD", "BASH_REMATCH", "TMPDIR"),
-    *("NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "RAY_ADDRESS", "SLURMRAY_RUN_DIR"),
+    *(
+        "HOME",
+        "PWD",
+        "USER",
+        "LOGNAME",
+        "PATH",
+        "RANDOM",
+        "UID",
+        "SECONDS",
+        "HOSTNAME",
+        "PPID",
+        "LINENO",
+        "BASH_SOURCE",
+    ),
+    *(
+        "EUID",
+        "FUNCNAME",
+        "PIPESTATUS",
+        "OPTARG",
+        "OPTIND",
+        "IFS",
+        "SHLVL",
+        "REPLY",
+        "OLDPWD",
+        "BASH_REMATCH",
+        "TMPDIR",
+    ),
+    *(
+        "NNODES",
+        "NODE_RANK",
+        "GPUS_PER_NODE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "RAY_ADDRESS",
+        "SLURMRAY_RUN_DIR",
+    ),
     *OF_THE_JOB,
 }
 # Variables of Slurm -> the job's own with the same value.
@@ -40,7 +73,9 @@ _RANKED = re.compile(r"(?:^|[\s/])(?:torchrun|deepspeed|accelerate launch|python
 _NO_TRAINER = "no trainer found: write the command here"
 
 
-def assemble(importer: Importer, reader: Reader, arguments: Sequence[str] | None, given: dict[str, str]) -> bool:
+def assemble(
+    importer: Importer, reader: Reader, arguments: Sequence[str] | None, given: dict[str, str]
+) -> bool:
     """Set the fields that depend on the whole script; return whether it has a trainer.
 
     arguments: of the script. given: values of Slurm's variables, as far as the directives have them.
@@ -103,7 +138,9 @@ def _leave_out_unsupported(draft: Draft) -> None:
         key = ("container", name)
         for path in [path for path in draft.fields if path[:2] == key]:
             del draft.fields[path]
-            draft.look(draft.withdraw(".".join(path)), f"container.{name}: not supported with runtime {runtime}")
+            draft.look(
+                draft.withdraw(".".join(path)), f"container.{name}: not supported with runtime {runtime}"
+            )
 
 
 def _set_folder(importer: Importer) -> None:
@@ -147,7 +184,9 @@ def _own_command(program: Program, reader: Reader) -> list[str] | str | None:
     own -= {name for path in reader.draft.fields if path[0] == "env" for name in path[1:]}
     if not command.node.get("Redirs") and None not in texts and not command.reader.edits_in(command.node):
         return [text or "" for text in texts]
-    is_free = not any(re.search(rf"\b{name}\b", source) for name in own) and not re.search(r"\$[1-9@*#{]", source)
+    is_free = not any(re.search(rf"\b{name}\b", source) for name in own) and not re.search(
+        r"\$[1-9@*#{]", source
+    )
     return source if is_free or all(word.is_plain for word in program.words) else None
 
 
@@ -195,7 +234,11 @@ def _complete_service(draft: Draft, program: Program, service: dict[str, Any]) -
     if context.image and context.image != draft.get("container.image"):
         service["image"] = context.image
     for name, value in program.command.assigns if isinstance(service["run"], list) else []:
-        if value.constant is None or draft.is_secret(name, value.constant) or name.endswith("VISIBLE_DEVICES"):
+        if (
+            value.constant is None
+            or draft.is_secret(name, value.constant)
+            or name.endswith("VISIBLE_DEVICES")
+        ):
             draft.look(lines[:1], f"{name} of the service: see services[].env and services[].gpus")
         else:
             service.setdefault("env", {})[name] = value.constant
@@ -218,14 +261,22 @@ def _choose_name(program: Program, items: list[dict[str, Any]]) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\.(?:py|sh)$", "", name).lower()).strip("-")[:28]
     name = name if re.match("[a-z]", name) else "step"
     taken = {item["name"] for item in items}
-    return next(f"{name}-{n}" if n > 1 else name for n in range(1, 1000) if (f"{name}-{n}" if n > 1 else name) not in taken)
+    return next(
+        f"{name}-{n}" if n > 1 else name
+        for n in range(1, 1000)
+        if (f"{name}-{n}" if n > 1 else name) not in taken
+    )
 
 
 # The trainer.
 
 
 def _set_trainer(
-    importer: Importer, reader: Reader, trainer: Program, arguments: Sequence[str] | None, given: dict[str, str]
+    importer: Importer,
+    reader: Reader,
+    trainer: Program,
+    arguments: Sequence[str] | None,
+    given: dict[str, str],
 ) -> None:
     draft, command, lines = importer.draft, trainer.command, trainer.lines
     preset = find_preset(trainer.text)
@@ -242,7 +293,7 @@ def _set_trainer(
     words = _plain_command(reader, trainer)
     draft.became("run", lines, ("run",))
     if words is not None and arguments is None:
-        draft.fields["run",] = words
+        draft.fields["run",] = [draft.hide(word) for word in words]
         return
     added = _add_preset_arguments(importer, trainer, preset)
     draft.fields["run",] = _write_text(draft, reader, added, arguments, given)
@@ -270,7 +321,9 @@ def _remove_redirections(draft: Draft, trainer: Program) -> None:
     variables = trainer.command.reader.variables
     redirections = trainer.command.node.get("Redirs") or []
     files = [(each, variables.value(each.get("Word"), trainer.lines[0])) for each in redirections]
-    if not files or any(each.get("Hdoc") or not is_log(word) or each["Op"].startswith("<") for each, word in files):
+    if not files or any(
+        each.get("Hdoc") or not is_log(word) or each["Op"].startswith("<") for each, word in files
+    ):
         return
     draft.skip([variables.lines(each)[0] for each, _ in files], NO_FILE)
     start = trainer.words[-1].end if trainer.words[-1].end > 0 else files[0][0]["Pos"]["Offset"]
@@ -292,10 +345,12 @@ def _plain_command(reader: Reader, trainer: Program) -> list[str] | None:
     """Return the trainer's arguments, if they are the same for every shell and nothing else is left."""
     words = [word.constant for word in trainer.words]
     others = [each for each in _left(reader) if each.left > Left.OPTION and each is not trainer.statement]
-    is_plain = all(word.is_plain for word in trainer.words) and None not in words
+    is_plain = None not in words and (trainer.is_rebuilt or all(word.is_plain for word in trainer.words))
     if others or not is_plain or trainer.shell or trainer.statement is None:
         return None
-    written = trainer.command.reader.render(trainer.words[0].start, trainer.words[-1].end)
+    written = bash_source(trainer.words)
+    if not trainer.is_rebuilt:
+        written = trainer.command.reader.render(trainer.words[0].start, trainer.words[-1].end)
     return [word or "" for word in words] if trainer.statement.text.strip() == written.strip() else None
 
 
@@ -330,9 +385,7 @@ def _write_text(
         draft.became("run", [line])
         skipped = draft.notes[line].skipped
         draft.notes[line].skipped = [reason for reason in skipped if reason not in _OF_KEPT]
-    first = "; ".join(
-        [*['preset_args=("$@")'] * takes_preset, *_positions(draft, kept, arguments)]
-    )
+    first = "; ".join([*['preset_args=("$@")'] * takes_preset, *_positions(draft, kept, arguments)])
     lines = [first] if first else []
     names = {"preset_args"}.union(*(statement.names for statement in kept))
     uses = [use for statement in kept for use in statement.reader.uses(statement.node)]

@@ -25,11 +25,13 @@ _PLAIN = ("Lit", "SglQuoted", "DblQuoted")
 
 @dataclass
 class Variables:
-    """What the script has set so far: texts and arrays. first_line, last_line: of a script in the script."""
+    """What the script has set so far: texts and arrays.
+
+    places: of a script in the script, offsets of its pieces, and the lines of the outermost script there.
+    """
 
     source: bytes
-    first_line: int = 1
-    last_line: int = 1 << 30
+    places: list[tuple[int, int]] = field(default_factory=list)
     texts: dict[str, Word] = field(default_factory=dict)
     arrays: dict[str, list[Word]] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
@@ -43,17 +45,22 @@ class Variables:
 
     def lines(self, node: Node) -> list[int]:
         """Return the lines of a node, with its here-documents."""
-        first, last = node["Pos"]["Line"], node["Last"][1]
-        offset = self.first_line - 1
-        return list(range(min(first + offset, self.last_line), min(last + offset, self.last_line) + 1))
+        if not self.places:
+            return list(range(node["Pos"]["Line"], node["Last"][1] + 1))
+        start, end = node["Pos"]["Offset"], node["Last"][0]
+        return list(range(self._line_at(start), self._line_at(max(start, end - 1)) + 1))
+
+    def _line_at(self, offset: int) -> int:
+        place, line = max(each for each in self.places if each[0] <= offset)
+        return line + self.source.count(b"\n", place, offset)
 
     def expand(self, node: Node) -> list[Word]:
         """Return the words that bash makes of a word of a command."""
-        place = {"start": node["Pos"]["Offset"], "end": node["End"]["Offset"]}
+        start, end = node["Pos"]["Offset"], node["End"]["Offset"]
         line = self.lines(node)[0]
         elements = self._whole_array(node["Parts"])
         if elements is not None:
-            return [replace(word, line=line, is_plain=False, **place) for word in elements]
+            return [replace(word, line=line, is_plain=False, start=start, end=end) for word in elements]
         value = self.value(node, line)
         words: list[list[Part]] = [[]]
         for part in value.parts:
@@ -66,7 +73,7 @@ class Variables:
         made = [parts for parts in words if any(part.text for part in parts)]
         if not made and any(part["Type"] in ("SglQuoted", "DblQuoted") for part in node["Parts"]):
             made = [[Part("")]]
-        return [Word(tuple(parts), line, is_plain=value.is_plain, **place) for parts in made]
+        return [Word(tuple(parts), line, start, end, value.is_plain) for parts in made]
 
     def value(self, node: Node | None, line: int) -> Word:
         """Return the value of a word where bash splits nothing, as in an assignment."""
@@ -79,41 +86,48 @@ class Variables:
         place = (node["Pos"]["Offset"], node["End"]["Offset"]) if node else (-1, -1)
         return Word(made, line, *place, is_plain=all(map(_is_plain, parts)) and not _has_code(made))
 
-    def script(self, node: Node) -> str | None:
-        """Return the text that `bash -c` gets, with `${NAME}` for what is not certain; None if it has code.
+    def script(self, node: Node, *, is_document: bool = False) -> tuple[str, list[tuple[int, int]]] | None:
+        """Return the text that `bash -c` gets, and its places; `${NAME}` is what is not certain.
 
-        Line continuations stay, so that lines are those of the script.
+        None if it has code. is_document: a here-document, in which quotes are characters.
         """
-        parts = self._parts(node["Parts"], is_quoted=False, keeps_breaks=True)
-        return None if _has_code(tuple(parts)) else _join(parts)
-
-    def document(self, node: Node, *, is_quoted: bool) -> str | None:
-        """Return the text of a here-document, as `script` does."""
-        if not is_quoted:
-            parts = self._parts(node["Parts"], is_quoted=True)
-            return None if _has_code(tuple(parts)) else _join(parts)
-        return "".join(part["Value"] for part in node["Parts"])
+        pieces: list[str] = []
+        places: list[tuple[int, int]] = []
+        size, nodes = 0, node["Parts"]
+        if len(nodes) == 1 and nodes[0]["Type"] == "DblQuoted":
+            nodes, is_document = nodes[0].get("Parts") or [], True
+        for each in nodes:
+            parts = self._parts([each], is_quoted=is_document)
+            if _has_code(tuple(parts)):
+                return None
+            line, text = self.lines(each)[0], _join(parts)
+            source = self.text_of(each)
+            if each["Type"] == "Lit" and not self.places and "\\\n" in source:  # continued lines
+                *firsts, _ = re.split(r"(?<!\\)\\\n", source)
+                for first in firsts:
+                    piece = "".join(part.text for part in _literal(first, is_document, False))
+                    places.append((size, line))
+                    pieces, size, text = [*pieces, piece], size + len(piece.encode()), text[len(piece) :]
+                    line += piece.count("\n") + 1
+            places.append((size, line))
+            pieces, size = [*pieces, text], size + len(text.encode())
+        return "".join(pieces), places or [(0, 1)]
 
     def is_constant(self, node: Node) -> bool:
         """Whether a text for bash has no values of variables."""
         return all(map(_is_plain, node["Parts"]))
 
-    def _parts(
-        self, nodes: list[Node], *, is_quoted: bool, is_first: bool = False, keeps_breaks: bool = False
-    ) -> list[Part]:
+    def _parts(self, nodes: list[Node], *, is_quoted: bool, is_first: bool = False) -> list[Part]:
         made: list[Part] = []
         for number, node in enumerate(nodes):
             kind = node["Type"]
             if kind == "Lit":
-                text = node["Value"]
-                if keeps_breaks and "\\\n" in self.text_of(node):  # which shfmt removes
-                    text = self.text_of(node)
-                made += _literal(text, is_quoted, is_first and number == 0, keeps_breaks)
+                made += _literal(node["Value"], is_quoted, is_first and number == 0)
             elif kind == "SglQuoted":
                 text = node.get("Value") or ""
                 made.append(Part(_unescape(text) if node.get("Dollar") is True else text))
             elif kind == "DblQuoted":
-                made += self._parts(node.get("Parts") or [], is_quoted=True, keeps_breaks=keeps_breaks)
+                made += self._parts(node.get("Parts") or [], is_quoted=True)
             elif kind == "ParamExp":
                 made += self._parameter(node, is_quoted)
             else:
@@ -147,7 +161,11 @@ class Variables:
             value = self.value(default.get("Word"), line)
             if is_quoted and default.get("Word"):  # in double quotes a single one is a character
                 text = self.text_of(default["Word"])
-                value = value if "'" not in text else replace(value, parts=(Part(text, "code" if "$" in text else "text"),))
+                value = (
+                    value
+                    if "'" not in text
+                    else replace(value, parts=(Part(text, "code" if "$" in text else "text"),))
+                )
             if default["Op"] in (":=", "="):
                 self.texts[name] = value
             yield from value.parts
@@ -178,14 +196,14 @@ def _has_code(parts: tuple[Part, ...]) -> bool:
     return any(part.kind == "code" for part in parts)
 
 
-def _literal(text: str, is_quoted: bool, is_first: bool, keeps_breaks: bool) -> Iterator[Part]:
+def _literal(text: str, is_quoted: bool, is_first: bool) -> Iterator[Part]:
     if not is_quoted and _PATTERN.search(text[:2000]):
         yield Part(text, "code", False)
         return
     if not is_quoted and is_first and re.match("~(?:/|$)", text):
         yield Part("HOME", "variable")
         text = text[1:]
-    text = text if keeps_breaks else text.replace("\\\n", "")
+    text = text.replace("\\\n", "")
     yield Part(re.sub(r'\\(["\\$`])' if is_quoted else r"\\([^\n])", r"\1", text))
 
 

@@ -40,11 +40,13 @@ class Program:
     """A command that is no part of starting Ray: a prepare step, a service or the trainer.
 
     statement: of the script, that has it outside of structures. shell: why nothing can be added to its arguments.
+    is_rebuilt: it is not written in one piece in the script, so that its words are written again.
     """
 
     command: Command
     statement: Statement | None
     shell: str = ""
+    is_rebuilt: bool = False
     ready: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -64,8 +66,9 @@ class Program:
 
     @property
     def text(self) -> str:
-        """The command, for patterns."""
-        return self.command.text
+        """The command, for patterns; with the text that another shell gets."""
+        command = self.command
+        return command.reader.variables.text_of(command.node) if self.shell else command.text
 
 
 class Importer:
@@ -92,7 +95,12 @@ class Importer:
             **dict.fromkeys(("cd", "pushd"), self._change_folder),
             **{"env": self._run_env, "ray": self._run_ray, "srun": self._run_srun, "unset": self._unset},
             **{"curl": self._request, "mkdir": self._make_folder, "eval": self._evaluate},
-            **{"ulimit": self._set_limit, "rm": self._remove, "trap": self._trap},
+            **{
+                "timeout": self._run_timeout,
+                "ulimit": self._set_limit,
+                "rm": self._remove,
+                "trap": self._trap,
+            },
         }
 
     # What the reader finds.
@@ -109,12 +117,17 @@ class Importer:
         """Set a variable for Ray and the trainer; it stays in the script if only bash knows its value."""
         text = value.constant if value is not None else None
         name = match[1] if (match := _OF_CONTAINER.fullmatch(name)) else name
-        if name in ("APPTAINER_BINDPATH", "SINGULARITY_BINDPATH", "APPTAINER_BIND", "SINGULARITY_BIND") and value:
+        if (
+            name in ("APPTAINER_BINDPATH", "SINGULARITY_BINDPATH", "APPTAINER_BIND", "SINGULARITY_BIND")
+            and value
+        ):
             self.containers.read_option(Option("--bind", value, (value,)), is_apptainer=True)
         elif name.endswith("VISIBLE_DEVICES") and text and self.gpus is None:
             count = len(text.split(","))
             self.draft.set("ray.gpus_per_node", str(count), lines)
-            self.draft.look(lines, "the directives ask for no GPUs: set slurm.gpus_per_node if Slurm has them")
+            self.draft.look(
+                lines, "the directives ask for no GPUs: set slurm.gpus_per_node if Slurm has them"
+            )
         elif name in known.VARIABLES:
             self.draft.skip(lines, f"{name}: {known.VARIABLES[name]}")
         elif value is None or (text is not None and self.draft.is_secret(name, text)):
@@ -178,7 +191,10 @@ class Importer:
             return handler(command)
         if program in known.OPTIONS:
             draft.skip(lines, known.STRUCTURE)
-            return Left.OPTION
+            return Left.SETUP if "--" in command.text else Left.OPTION
+        if program == "shift" or (program in ("exit", "return") and command.context.is_conditional):
+            draft.skip(lines, known.STRUCTURE)
+            return Left.SETUP if program == "shift" else Left.EXIT
         if program in known.PROGRAMS and not _writes_data(command):
             draft.skip(lines, known.PROGRAMS[program])
             return Left.INERT
@@ -201,7 +217,9 @@ class Importer:
             lines.append(word.line)
             written = source[word.start : word.end]
             place = written.find(secret.encode())
-            start, length = (word.start + place, len(secret.encode())) if place >= 0 else (word.start, len(written))
+            start, length = (
+                (word.start + place, len(secret.encode())) if place >= 0 else (word.start, len(written))
+            )
             if word.start >= 0 and not secret.startswith("$"):
                 command.reader.remove(start, start + length, HIDDEN)
         return lines
@@ -214,16 +232,18 @@ class Importer:
             return Left.NOTHING
         for name, value in command.assigns:
             self.draft.is_secret(name, value.constant)
-        first = command.node["Cmd"]["Args"][0]["Pos"]["Offset"]
-        if len(words) < len(command.all_words):
-            before = command.all_words[-len(words) - 1]
-            if before.start == words[0].start:  # e.g. a variable with srun and a program
-                same = [word for word in words if word.start == before.start]
-                reader.remove(first, before.end, bash_source(same))
-            else:
-                reader.remove(first, words[0].start)
+        arguments, count = command.node["Cmd"]["Args"], len(command.all_words) - len(words)
+        first = arguments[0]["Pos"]["Offset"]
+        is_end = all(word is other for word, other in zip(words, command.all_words[count:], strict=False))
+        is_rebuilt = (
+            not is_end or count < 0 or (count > 0 and command.all_words[count - 1].start == words[0].start)
+        )
+        if is_rebuilt:  # e.g. of an entrypoint, or of a variable with srun and a program
+            reader.remove(first, arguments[-1]["End"]["Offset"], bash_source(words))
+        elif count:
+            reader.remove(first, words[0].start)
         statement = reader.statements[-1] if command.context.is_top else None
-        self.programs.append(Program(command, statement, shell))
+        self.programs.append(Program(command, statement, shell, is_rebuilt))
         return Left.ACTIVE
 
     # Services.
@@ -256,7 +276,7 @@ class Importer:
 
     def _unset(self, command: Command) -> Left:
         names = [word.constant or "" for word in command.words[1:] if not word.beginning.startswith("-")]
-        own = {*command.reader.variables.texts, *command.reader.variables.arrays}
+        own = {"IFS", *command.reader.variables.texts, *command.reader.variables.arrays}
         for name in names:
             self.draft.remove_variable(name)
         others = [name for name in names if name not in (*known.VARIABLES, *own)]
@@ -317,14 +337,20 @@ class Importer:
         return Left.SETUP
 
     def _evaluate(self, command: Command) -> Left:
-        return self._activate(command) if known.ACTIVATING_CODE.search(command.text) else self._add_program(command)
+        return (
+            self._activate(command)
+            if known.ACTIVATING_CODE.search(command.text)
+            else self._add_program(command)
+        )
 
     def _install(self, command: Command) -> Left:
         if not command.context.is_inside:
             reason = "an installation on the host: do it once before the job, or in container.setup"
             self.draft.look(command.lines, reason)
         elif any(word.has("code") for word in command.words):
-            self.draft.look(command.lines, "an installation with values that are not certain: see container.setup")
+            self.draft.look(
+                command.lines, "an installation with values that are not certain: see container.setup"
+            )
         else:
             self.draft.add_line("container.setup", bash_source(command.words), command.lines)
         return Left.NOTHING
@@ -351,7 +377,11 @@ class Importer:
         return Left.NOTHING
 
     def _make_folder(self, command: Command) -> Left:
-        if command.context.is_inside or command.context.is_looped or any(w.has("code") for w in command.words):
+        if (
+            command.context.is_inside
+            or command.context.is_looped
+            or any(w.has("code") for w in command.words)
+        ):
             return self._add_program(command)
         self.draft.add_line("setup", bash_source(command.words), command.lines)
         return Left.NOTHING
@@ -383,12 +413,22 @@ class Importer:
             if not all(name in known.VARIABLES for name in masks):
                 self.draft.look(command.lines, "env -u: env names what the container gets")
             return self._rest(command, rest)
-        before = len(self.programs)
+        return self._keep_before(command, rest)
+
+    def _run_timeout(self, command: Command) -> Left:
+        _, rest = split_options(command.words[1:], {"--foreground", "--preserve-status", "-v", "--verbose"})
+        return self._keep_before(command, rest[1:])
+
+    def _keep_before(self, command: Command, rest: list[Word]) -> Left:
+        """Act on what a program runs, and keep both as they are if that is a program."""
+        programs, edits = len(self.programs), len(command.reader.edits)
         left = self._rest(command, rest)
-        if left == Left.ACTIVE and len(self.programs) > before:  # env and its variables stay before the program
-            self.programs.pop()
-            return self._add_program(command)
-        return left
+        if left < Left.ACTIVE:
+            return left
+        shells = [program.shell for program in self.programs[programs:]]
+        is_free = any(shells) or not self.programs[programs:]
+        del self.programs[programs:], command.reader.edits[edits:]
+        return self._add_program(command, shells[0] if is_free and shells else "")
 
     def _run_shell(self, command: Command) -> Left:
         words, variables = command.words, command.reader.variables
@@ -403,21 +443,25 @@ class Importer:
             return self._add_program(command, "a script of its own")
         document = next((each for each in command.node.get("Redirs") or [] if each.get("Hdoc")), None)
         arguments = command.node["Cmd"]["Args"]
-        node = next((each for each in arguments if following and each["Pos"]["Offset"] == following[0].start), None)
+        node = next(
+            (each for each in arguments if following and each["Pos"]["Offset"] == following[0].start), None
+        )
         node = node or (document or {}).get("Hdoc")
         if node is None or len(following) > 1:
             return self._add_program(command, "another shell")
         is_quoted = document is not None and any(part["Type"] != "Lit" for part in document["Word"]["Parts"])
-        script = variables.document(node, is_quoted=is_quoted) if document else variables.script(node)
+        script = variables.script(node, is_document=document is not None and not is_quoted)
         return self._read_script(command, script, is_certain=is_quoted or variables.is_constant(node))
 
-    def _read_script(self, command: Command, script: str | None, *, is_certain: bool) -> Left:
+    def _read_script(
+        self, command: Command, script: tuple[str, list[tuple[int, int]]] | None, *, is_certain: bool
+    ) -> Left:
         """Put a script within the script in its place, if it is certain or has parts of the cluster."""
         programs = len(self.programs)
         if script is None:
             return self._add_program(command, "another shell")
         try:
-            inner = command.reader.read_script(script, command)
+            inner = command.reader.read_script(*script, command)
         except BashSyntaxError:
             return self._add_program(command, "another shell")
         is_changed = bool(inner.edits) or any(not each.left for each in inner.statements)
@@ -483,7 +527,9 @@ class Importer:
         for option in options:
             value = option.value.constant if option.value else None
             is_one = option.name in ("-N", "--nodes", "-n", "--ntasks") and value == "1"
-            if (is_one or option.name in ("-w", "--nodelist", "-r", "--relative")) and not command.context.is_looped:
+            if (
+                is_one or option.name in ("-w", "--nodelist", "-r", "--relative")
+            ) and not command.context.is_looped:
                 place = "head"
             if option.name == "--container-image" and option.value is not None:
                 inside, image = True, option.value.path

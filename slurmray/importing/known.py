@@ -28,7 +28,10 @@ PROGRAMS = _table(
     (PRINTS, "echo printf printenv date nvidia-smi rocm-smi ibdev2netdev hostname whoami pwd ls id uname df"),
     (PRINTS, "free nproc lscpu squeue sinfo scontrol sacct lsof netstat ss tail ps tabs clear tput"),
     (RAY, "sleep wait ping nc pkill kill killall"),
-    (STRUCTURE, "true false : exit return break continue [ test shift cat grep let which type hash seq getopts"),
+    (
+        STRUCTURE,
+        "true false : exit return break continue [ test shift cat grep let which type hash seq getopts",
+    ),
 )
 # What changes how bash runs the commands after it.
 OPTIONS = ("set", "shopt", "alias", "umask")

@@ -57,7 +57,9 @@ def read_launcher(name: str, raw: bytes, arguments: Sequence[str] | None = None)
         importer.gpus = count_gpus(draft)
         variables = Variables(text.encode())
         variables.texts.update((key, constant(value, 0)) for key, value in given.items())
-        reader = Reader(parser, importer, variables, Context(is_inside=draft.get("container.image") is not None))
+        reader = Reader(
+            parser, importer, variables, Context(is_inside=draft.get("container.image") is not None)
+        )
         reader.read(tree)
         for line, variable in variables.defaults.items():
             if draft.notes.get(line) and any(name != "run" for name in draft.notes[line].became):

@@ -6,6 +6,7 @@ What is left stays bash, as it was written: edits remove parts of the source, an
 from __future__ import annotations
 
 import enum
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -40,14 +41,16 @@ _READS = re.compile(r"\b(?:read|mapfile|readarray|getopts|printf -v)\b([^\n;|<]*
 class Left(enum.IntEnum):
     """What is left of a statement. INERT: only variables or output, needed if something else uses it.
 
-    OPTION: it changes how bash runs the others. SETUP: what programs after it have. ACTIVE: a program.
+    OPTION: it changes how bash runs the others. EXIT: it may end the script. SETUP: what programs after it have.
+    ACTIVE: a program.
     """
 
     NOTHING = 0
     INERT = 1
     OPTION = 2
-    SETUP = 3
-    ACTIVE = 4
+    EXIT = 3
+    SETUP = 4
+    ACTIVE = 5
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,11 @@ class Statement:
     @property
     def text(self) -> str:
         """What is left of it."""
-        return self.reader.render(self.node["Pos"]["Offset"], self.node["Last"][0])
+        start, end = self.node["Pos"]["Offset"], self.node["Last"][0]
+        semicolon = (self.node.get("Semicolon") or {}).get("Offset")
+        if semicolon == end - 1 and not self.node.get("Background"):
+            end = semicolon
+        return self.reader.render(start, end)
 
     @property
     def names(self) -> set[str]:
@@ -189,23 +196,22 @@ class Reader:
             self.statements[-1].own = self._statement(node, self.context)
         for name, node in self.functions.items():
             if name not in self.called:
-                self.draft.look(self.variables.lines(node), f"the function {name}, which nothing calls directly")
+                self.draft.look(
+                    self.variables.lines(node), f"the function {name}, which nothing calls directly"
+                )
 
     @property
     def left(self) -> Left:
         """What is left of the script."""
         return max((statement.left for statement in self.statements), default=Left.NOTHING)
 
-    def read_script(self, text: str, command: Command) -> Reader:
+    def read_script(self, text: str, places: list[tuple[int, int]], command: Command) -> Reader:
         """Read a script within this one, e.g. after bash -c. BashSyntaxError if it is none, or too deep."""
         self.budget["scripts"] -= 1
         depth = command.context.depth + 1
         if depth > _MAX_DEPTH or self.budget["scripts"] < 0:
             raise BashSyntaxError("1:1: too many scripts within scripts")
-        lines = command.lines
-        variables = replace(
-            self.variables, source=text.encode(), first_line=command.words[-1].line, last_line=lines[-1]
-        )
+        variables = replace(self.variables, source=text.encode(), places=places)
         context = replace(command.context, depth=depth, is_top=command.context.is_top)
         inner = Reader(self.parser, self.handler, variables, context, budget=self.budget)
         inner.head_names = self.head_names
@@ -267,6 +273,8 @@ class Reader:
         """Read the statements of a structure, which needs one of them."""
         context = replace(context, is_top=False)
         results = [self._statement(node, context) for node in nodes]
+        if Left.NOTHING in results and max(results) == Left.EXIT:  # if the cluster did not start
+            results = [Left.NOTHING] * len(nodes)
         if nodes and not any(results):
             self.remove(nodes[0]["Pos"]["Offset"], nodes[-1]["End"]["Offset"], ":")
         for node, left in zip(nodes, results, strict=True):
@@ -291,7 +299,7 @@ class Reader:
         if command is None:
             return Left.ACTIVE
         method = getattr(self, f"_read_{command['Type'].lower()}", None)
-        return Left.ACTIVE if method is None else method(node, command, context)  # type: ignore[no-any-return]
+        return Left.ACTIVE if method is None else method(node, command, context)
 
     def _read_callexpr(self, node: Node, command: Node, context: Context) -> Left:
         variables, lines = self.variables, self.variables.lines(node)
@@ -320,7 +328,7 @@ class Reader:
 
     def _look_after_comments(self, arguments: list[Node]) -> None:
         """Note the words of a command after a comment, which ends it for bash, but not for shfmt."""
-        for before, word in zip(arguments, arguments[1:], strict=False):
+        for before, word in itertools.pairwise(arguments):
             between = self.variables.source[before["End"]["Offset"] : word["Pos"]["Offset"]]
             if re.search(rb"\n[ \t]*#", between):
                 reason = "bash ends the command at the comment above, so the command never got this"
@@ -366,7 +374,6 @@ class Reader:
                 self._set_head(name, is_array, lines)
                 return self.handler.handle_export(name, Word((Part("", "code"),), lines[0]), lines, context)
             return self._set_head(name, is_array, lines)
-        self.head_names.pop(name, None)
         if assign.get("Index"):
             self._set_unknown(name, is_array=True)
             self.draft.skip(lines, VARIABLE)
@@ -385,9 +392,8 @@ class Reader:
                 self._set_unknown(name)
         if is_export or name in variables.exported:
             variables.exported.add(name)
-            value = variables.texts.get(name, value)
             return self.handler.handle_export(name, value, lines, context)
-        if self.handler.handle_assignment(name, value, lines) and not context.is_conditional:
+        if self.handler.handle_assignment(name, value, lines):
             variables.texts[name] = Word((Part(name, "variable"),), lines[0])
             return Left.NOTHING
         return Left.ACTIVE if any(map(_has_effect, value.parts)) else Left.INERT
@@ -497,6 +503,11 @@ class Reader:
         results = [self._block(block, context) for block in blocks]
         asks = max((left for left, _ in judged), default=Left.NOTHING)
         left = max(results, default=Left.NOTHING)
+        if left == Left.EXIT and any(is_about for _, is_about in judged):
+            self.draft.skip(self.variables.lines(node), RAY)
+            return Left.NOTHING
+        if left == Left.EXIT and asks < Left.ACTIVE:
+            return left
         if asks < Left.ACTIVE and left < Left.ACTIVE:
             lines = self.variables.lines(node)
             self.draft.skip(lines, STRUCTURE)
@@ -514,9 +525,9 @@ class Reader:
 
     def _read_ifclause(self, node: Node, command: Node, context: Context) -> Left:
         path = self._missing_path(command)
-        if path is not None and not context.is_looped:
-            if self.handler.handle_missing_path(path, self.variables.lines(node)):
-                return Left.NOTHING
+        lines = self.variables.lines(node)
+        if path is not None and not context.is_looped and self.handler.handle_missing_path(path, lines):
+            return Left.NOTHING
         conditions: list[Node] = []
         blocks: list[list[Node]] = []
         branch: Node | None = command
@@ -530,7 +541,12 @@ class Reader:
         """Return the path of `if [ ! -e PATH ]; then ... exit`, for which a job spec has checks.paths."""
         conditions, then = command.get("Cond") or [], command.get("Then") or []
         last = (then[-1].get("Cmd") or {}).get("Args") if then else None
-        if len(conditions) != 1 or command.get("Else") or not last or self.variables.text_of(last[0]) != "exit":
+        if (
+            len(conditions) != 1
+            or command.get("Else")
+            or not last
+            or self.variables.text_of(last[0]) != "exit"
+        ):
             return None
         test = conditions[0].get("Cmd") or {}
         words = self._words_of(test)
@@ -566,8 +582,10 @@ class Reader:
     _read_subshell = _read_block
 
     def _read_timeclause(self, node: Node, command: Node, context: Context) -> Left:
-        del node
-        return self._statement(command["Stmt"], context) if command.get("Stmt") else Left.INERT
+        if not command.get("Stmt"):
+            return Left.INERT
+        self.remove(node["Pos"]["Offset"], command["Stmt"]["Pos"]["Offset"])
+        return self._statement(command["Stmt"], context)
 
     def _read_funcdecl(self, node: Node, command: Node, context: Context) -> Left:
         del context

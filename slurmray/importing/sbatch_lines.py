@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Iterator
 
@@ -11,6 +12,8 @@ from slurmray.importing.options import Option, split_options
 from slurmray.importing.words import Word, constant
 from slurmray.slurm import syntax
 
+_COMPONENTS = ("hetjob", "packjob")  # what comes after it is of other nodes
+_OTHER_COMPONENT = "another component: write it as an item of slurm.groups"
 _NAMES = (*syntax.OPTIONS, *syntax.RESERVED)
 # Options of RESERVED without a value, or with one only after =.
 _RESERVED_FLAGS = {
@@ -31,15 +34,22 @@ def read_directives(
     read_container: takes the options of containers.
     """
     options: list[Option] = []
-    is_over = False
+    is_over, component = False, 0
     for number, line in enumerate(text.split("\n"), start=1):
         is_directive = line.startswith("#SBATCH")
-        if is_directive and is_over:
+        if is_directive and component and not is_over:
+            draft.look([number], _OTHER_COMPONENT)
+        elif is_directive and is_over:
             draft.look([number], "sbatch ignores a directive after the first command")
         elif is_directive:
             try:
                 words = [constant(word, number) for word in syntax.split_directive(line[len("#SBATCH") :])]
-                options += _options(words, draft)
+                component = next(
+                    (n for n, word in enumerate(words, start=1) if word.constant in _COMPONENTS), 0
+                )
+                if component:
+                    draft.look([number], _OTHER_COMPONENT)
+                options += _options(words[: component - 1] if component else words, draft)
             except ValueError as error:
                 draft.look([number], str(error))
         elif line.strip() and not line.lstrip().startswith("#"):
@@ -50,7 +60,7 @@ def read_directives(
         given[name] = (option.value.constant or "") if option.value else ""
     reader = _Directives(draft, given)
     for option in options:
-        if not (option.name.startswith("--container") and read_container(option)):
+        if not (option.name.startswith("--container-") and read_container(option)):
             reader.read(option)
     reader.drop_duplicate_gpus()
     return reader.variables()
@@ -64,8 +74,10 @@ def _options(words: list[Word], draft: Draft) -> Iterator[Option]:
         # A flag of the site's, which is before another option.
         flags = {
             word.beginning
-            for word, after in zip(rest, rest[1:], strict=False)
-            if word.beginning.startswith("--") and word.beginning[2:] not in _NAMES and after.beginning[:1] == "-"
+            for word, after in itertools.pairwise(rest)
+            if word.beginning.startswith("--")
+            and word.beginning[2:] not in _NAMES
+            and after.beginning[:1] == "-"
         }
         options, rest = split_options(rest, _FLAGS | _SHORT_FLAGS | flags)
         for option in options:
@@ -74,12 +86,6 @@ def _options(words: list[Word], draft: Draft) -> Iterator[Option]:
                 name=f"--{syntax.SHORT.get(name[1:], name[1:])}" if name[1] != "-" else name
             )
         if rest:
-            text = rest[0].constant or ""
-            if text in ("hetjob", "packjob"):
-                # Everything after it is of other nodes.
-                for word in rest:
-                    draft.look([word.line], "another component: write it as an item of slurm.groups")
-                return
             draft.look([rest[0].line], "a directive with something that is no option")
             rest = rest[1:]
 

@@ -23,7 +23,8 @@ _NO_SECRETS = re.compile(
     re.IGNORECASE,
 )
 _EXACT = ("use_wandb",)  # options of trainers whose value is a secret though the name does not show it
-# A password in a URL; an address that is a secret; tokens of Hugging Face, OpenAI, GitHub, GitLab, Slack, AWS; a JWT.
+# A password in a URL, an address that is a secret, tokens of Hugging Face, OpenAI, GitHub, GitLab, Slack and
+# AWS, and a JWT.
 SECRET_VALUE = re.compile(
     r"://[^/\s:@]*:[^/\s@]+@|\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}"
     r"|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[A-Z0-9]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+)"
@@ -48,7 +49,12 @@ _OPTIONS = {
     "mongosh": ("-p",),
     "ngc": ("--key",),
 }
-_ATTACHED = ("sshpass", "mysql", "mysqldump", "redis-cli")  # whose short options have their values in the same word
+_ATTACHED = (
+    "sshpass",
+    "mysql",
+    "mysqldump",
+    "redis-cli",
+)  # whose short options have their values in the same word
 
 
 def is_secret_name(name: str) -> bool:
@@ -57,7 +63,9 @@ def is_secret_name(name: str) -> bool:
     last = plain.rpartition("__")[2]
     if plain in _EXACT:
         return True
-    return bool(_SECRET_WORD.search(plain)) and not (_NO_SECRETS.fullmatch(plain) or _NO_SECRETS.fullmatch(last))
+    return bool(_SECRET_WORD.search(plain)) and not (
+        _NO_SECRETS.fullmatch(plain) or _NO_SECRETS.fullmatch(last)
+    )
 
 
 def find_secrets(words: Sequence[Word], program: str) -> Iterator[tuple[Word, str]]:
@@ -79,8 +87,8 @@ def find_secrets(words: Sequence[Word], program: str) -> Iterator[tuple[Word, st
             yield word, value
         elif (header := _HEADER.fullmatch(text)) and number and texts[number - 1] in ("-H", "--header"):
             yield word, header[1]
-        elif found := SECRET_VALUE.search(text):
-            yield word, found[0]
+        elif match := SECRET_VALUE.search(text):
+            yield word, match[0]
         elif not text.startswith("-") and _is_argument(program, texts, number, verb):
             yield word, text
         else:

@@ -66,7 +66,6 @@ def parse(parser: str, text: bytes) -> Node:
     return tree
 
 
-
 def _measure(node: Any) -> tuple[int, int]:
     """Set `Last` of each node below, and return it: offset and line behind it and its here-documents."""
     last = (0, 0)

@@ -26,7 +26,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a command. line: from 1. start, end: its bytes in the script; equal if it is only part of them.
+    """A word of a command. line: from 1. start, end: the bytes of the script that it is from.
 
     is_plain: written without expansions, so that it is the same for every shell.
     """
@@ -81,8 +81,11 @@ class Word:
         if self.constant is not None:
             return shlex.quote(self.constant)
         pieces = [
-            f"${{{part.text}}}" if part.kind == "variable" else part.text
-            if part.kind == "code" else re.sub(r'(["\\$`])', r"\\\1", part.text)
+            f"${{{part.text}}}"
+            if part.kind == "variable"
+            else part.text
+            if part.kind == "code"
+            else re.sub(r'(["\\$`])', r"\\\1", part.text)
             for part in self.parts
         ]
         return re.sub(r"(?<!\\)\$\{(\w+)\}(?!\w)", r"$\1", f'"{"".join(pieces)}"')

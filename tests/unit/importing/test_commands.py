@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.importing.scripts import TRAINER, fields, import_text, looks, verdicts
+from tests.unit.importing.scripts import TRAINER, fields, import_text, looks, started, verdicts
 
 
 def run(*lines: str) -> dict[str, Any]:
@@ -49,75 +50,14 @@ def test_what_stands_before_the_trainer(before: str) -> None:
         "bash <<'EOF'\n{}\nEOF",
         "srun bash -s << EOF\n{}\nEOF",
         "bash -c \"bash -c '{}'\"",
-        'main() {{\n{}\n}}\nmain "$@"',
-        "if true; then\n:\nfi\n( {} )",
+        "if true; then\n:\nfi\n{}",
         "{} | tee log.txt",
         "{} >> log 2>&1",
         "{} &\nwait $!",
-        "{} || exit 1",
     ],
 )
 def test_what_is_around_the_trainer(shell: str) -> None:
     assert run(shell.format("python train.py a"))["run"] == ["python", "train.py", "a"]
-
-
-@pytest.mark.parametrize(
-    ("end", "is_told"),
-    [
-        ("| tee log.txt", False),
-        ("| tee -a /dev/stderr | grep -v INFO", False),
-        ("| tee results.txt", True),
-        ("| sort > results.txt", True),
-        ("| tee log.txt > results.txt", True),
-        ("> results.txt", True),
-        ("> train.log 2>&1", False),
-        ("> $LOG_DIR/train-log-$SLURM_JOB_ID.txt", False),
-        ("| tee $LOGFILE", False),
-        ("| tee $LOG_DIR/scores", True),
-        ("> logs/dialogs.txt", True),
-        ("> eval_log.jsonl", True),
-        ("; ps aux | grep ray | awk '{print $2}' | xargs kill -9", False),
-        ("| xargs mail", True),
-    ],
-)
-def test_where_the_output_of_the_trainer_goes(end: str, is_told: bool) -> None:
-    """The user hears of files and programs that get no output any more."""
-    assert looks(f"{TRAINER} {end}") == [1] * is_told
-
-
-def test_values_of_variables() -> None:
-    made = run(
-        "A=1; B=\"$A 2\"; C=(x 'y z'); C+=($A)",
-        'ARGS="--a 1 --b 2"',
-        "D=${NOT_SET:-default}",
-        'python train.py $B "$B" "${C[@]}" ${C[1]} $ARGS x${A}y \'$A\' \\$A "\\$A" $D',
-    )
-    assert made["run"] == [
-        *("python", "train.py", "1", "2", "1 2", "x", "y z", "1", "y", "z", "--a", "1", "--b", "2"),
-        *("x1y", "$A", "$A", "$A", "default"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("python train.py $HOME/x", 'python train.py "$HOME/x"'),
-        ('python train.py "$MODEL"', 'python train.py "$MODEL"'),
-        ("python train.py $EXTRA", "python train.py $EXTRA"),
-        ('python train.py "$(date +%s)"', 'python train.py "$(date +%s)"'),
-        ("python train.py 'it'\\''s' $EXTRA", "python train.py 'it'\"'\"'s' $EXTRA"),
-        ("for i in 1 2; do X=$i; done; python train.py $X", "python train.py $X"),
-        ("python train.py *.json {a,b}", "python train.py *.json {a,b}"),
-        ('A=(--lr 1 $EXTRA x); python train.py "${A[@]}"', "python train.py --lr 1 $EXTRA x"),
-        ('A=($(ls) x); python train.py "${A[@]}" ${A[1]}', "python train.py $(ls) x ${A[1]}"),
-        ("A=($(ls)); python train.py $A", "python train.py $A"),
-        ('for i in 1 2; do A+=($i); done; A+=(x); python train.py "${A[@]}"', "python train.py ${A[@]} x"),
-        ('A=(--a); [ -n "$X" ] && A+=(--x); python train.py "${A[@]}"', 'python train.py "${A[@]}"'),
-    ],
-)
-def test_what_is_only_known_in_the_job(line: str, text: str) -> None:
-    """Such a command is a text for bash, and only bash in the job knows its values."""
-    assert run(line)["run"] == text
 
 
 def test_variables_of_the_submitter() -> None:
@@ -175,7 +115,9 @@ def test_setup() -> None:
 
 def test_an_activation_in_the_container_goes_with_the_command() -> None:
     made = run("docker run --rm img bash -c 'source /opt/venv/bin/activate && python train.py'")
-    assert made["run"] == "source /opt/venv/bin/activate && python train.py"
+    assert made["run"].split("\n")[1:] == [
+        'source /opt/venv/bin/activate && python train.py "${preset_args[@]}"'
+    ]
     assert "setup" not in made
 
 
@@ -198,17 +140,6 @@ def test_options_of_docker(engine: str) -> None:
         **{"args": ["--cpus=8"], "pull": "always"},
     }
     assert (made["env"], made["env_file"]) == ({"A": "1", "B": None}, ".env")
-
-
-def test_an_array_of_the_nodes_names_is_about_the_cluster() -> None:
-    lines = [
-        "nodes=( $( scontrol show hostnames $SLURM_JOB_NODELIST ) )",
-        "nodes_array=($nodes)",
-        "export HEAD=$nodes",
-        "python train.py --head ${nodes_array[0]}",
-    ]
-    assert run(*lines)["run"] == 'python train.py --head "$MASTER_ADDR"'
-    assert "node_env" not in run(*lines)
 
 
 @pytest.mark.parametrize(
@@ -330,29 +261,6 @@ def test_a_service_in_a_container_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "kept"),
-    [
-        ("trainer.nnodes=2 trainer.n_gpus_per_node=$SLURM_GPUS_PER_NODE", []),
-        ("trainer.nnodes=3", ["trainer.nnodes=3"]),
-        ("trainer.nnodes=2 reward_model.enable_resource_pool=True", None),
-        ("trainer.nnodes=2 actor_rollout_ref.rollout.nnodes=1", None),
-        ("trainer.n_gpus_per_node=$SLURM_GPUS_ON_NODE", []),
-    ],
-)
-def test_numbers_that_the_preset_adds(line: str, kept: list[str] | None) -> None:
-    """A number that is not the job's stays, and the preset's check reports it."""
-    made = run("#SBATCH -N 2 --gpus-per-node=8", f"python3 -m verl.trainer.main_ppo {line}")
-    assert made["run"][3:] == (line.split() if kept is None else kept)
-
-
-def test_a_number_that_a_command_prints() -> None:
-    made = run(
-        "#SBATCH -N 2 --gpus-per-node=8", "python3 -m verl.trainer.main_ppo trainer.nnodes=$(wc -l <h)"
-    )
-    assert made["run"] == "python3 -m verl.trainer.main_ppo trainer.nnodes=$(wc -l <h)"
-
-
-@pytest.mark.parametrize(
     ("command", "preset"),
     [
         ("python3 -m recipe.dapo.main_dapo", "verl"),
@@ -370,42 +278,18 @@ def test_presets(command: str, preset: str | None) -> None:
     assert run(command).get("preset") == preset
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(
-            "tar xf data.tar | grep x | python y",
-            "git pull | sh",
-            "rm -rf /data/old",
-            "$CMD a b",
-            "docker compose up",
-        ),
-        *(
-            "OUT=$(python prepare.py)",
-            "if python check.py; then echo; fi",
-            "eval $CMD",
-            "pip install x",
-            "source x.sh",
-        ),
-        *(
-            'bash -c "$CMD"',
-            "apptainer instance start x y",
-            "unset MY_VARIABLE",
-            "coproc x",
-            "f() { python y; }",
-        ),
-    ],
-)
-def test_what_is_unknown_is_never_dropped(line: str) -> None:
-    assert looks(f"{line}\n{TRAINER}\n")[:1] == [1]
-
-
-@pytest.mark.parametrize("shell", ["{}", "bash -c '{}'", 'srun bash -c "{}"'])
+@pytest.mark.parametrize("shell", ["{}", "bash -c '{}'"])
 def test_words_after_a_comment_in_a_command(shell: str) -> None:
     """shfmt reads the command on; bash ends it at the comment."""
     script = shell.format(f"{TRAINER} --a \\\n  # --b 1 \\\n  --c")
     assert run(script)["run"] == ["python", "train.py", "--a", "--c"]
     assert looks(script) == [3]
+
+
+def test_words_after_a_comment_in_double_quotes(tmp_path: Path) -> None:
+    """bash joins the lines first, so that the comment has all that is after it."""
+    script = f'srun bash -c "{TRAINER} --a \\\n  # --b 1 \\\n  --c"'
+    assert started(script, tmp_path) == ["python train.py --a"]
 
 
 def test_all_that_runs_after_the_trainer() -> None:
@@ -435,10 +319,10 @@ def test_files_and_documents_of_a_command() -> None:
     )
     assert [step["run"] for step in made["prepare"]] == [
         "python gen.py --n 1 > data.json",
-        "python - <<'END_OF_DOCUMENT'\nprint('$HOME')\nEND_OF_DOCUMENT",
-        "python tok.py < data.json",
+        "python - <<'EOF' >> prepare.log\nprint('$HOME')\nEOF",
+        "python tok.py < data.json 2> errors",
     ]
-    assert made["run"] == ["python", "train.py"]
+    assert made["run"].split("\n")[1] == 'python train.py "${preset_args[@]}" > train.txt 2>&1'
 
 
 @pytest.mark.parametrize(
@@ -457,64 +341,6 @@ def test_a_document_keeps_its_lines(document: str) -> None:
     script = step.replace("python -", "cat", 1)
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (f"{document}\n", "")
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("cat > config.yaml <<EOF\na: $A\nEOF", [1, 2, 3]),
-        ("echo node1 > hosts", [1]),
-        ("echo started >> run.log", []),
-        ("echo started &>> ${JOBLOG}", []),
-        ("date > /dev/null", []),
-    ],
-)
-def test_files_that_the_script_writes(line: str, expected: list[int]) -> None:
-    assert looks(f"{line}\n{TRAINER}\n") == expected
-
-
-def test_what_an_if_decides() -> None:
-    assert looks(
-        "if [ $X ]; then\n  export A=1\n  conda activate x\n  python prepare.py\nfi\npython train.py\n"
-    ) == [2, 3, 4]
-    assert fields("if [ $X ]; then\n  export A=1\nfi\npython train.py\n").get("env") is None
-
-
-def test_a_value_that_changes_is_not_guessed() -> None:
-    script = "M=a\nif [ $X ]; then M=b; fi\npython train.py --model $M\n"
-    assert fields(script)["run"] == "python train.py --model $M"
-    assert looks(script) == [3]
-
-
-def test_arithmetic_of_constants() -> None:
-    made = run(
-        "#SBATCH -N 3",
-        "G=8; N=$((SLURM_NNODES * G)); M=$(( (N + 2) / 5 % 4 ))",
-        "python train.py $N $M $((G - 1)) $((UNKNOWN * 2)) $((G / 0))",
-    )
-    assert made["run"] == "python train.py 24 1 $((G - 1)) $((UNKNOWN * 2)) $((G / 0))"
-
-
-@pytest.mark.parametrize(
-    "number",
-    [
-        *("$((010 * 2))", "$((08 + 1))", "$((0x10 * 2))", "$((2 - 1))", "$((7 % 0))", "$((-7 / 2))"),
-        *("$((1000000000 * 2))", "$((999999999 * 2))", "$((7 / 2))", "$(((1 + 2) * 3))", "$((N * 2))"),
-    ],
-)
-def test_a_number_is_bash_s(number: str) -> None:
-    """With a leading 0 it is octal. What is not calculated stays as it is."""
-    made = run("N=010", f"python train.py {number}")["run"]
-    last = made[-1] if isinstance(made, list) else made.partition(".py ")[2]
-    script = "N=010; echo {}"
-    bash, own = (
-        subprocess.run(
-            ["bash", "-c", script.format(text)], capture_output=True, text=True, check=False
-        ).stdout
-        for text in (number, last)
-    )
-    assert bash == own
-    assert last == number or last.isdecimal()
 
 
 @pytest.mark.parametrize(
@@ -540,30 +366,10 @@ def test_units_of_limits(option: str, value: str, limit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "nodes=($(scontrol show hostnames $SLURM_JOB_NODELIST))",
-        "mapfile -t nodes < <(scontrol show hostnames $SLURM_JOB_NODELIST)",
-        'read -r nodes <<< "$(hostname --ip-address)"',
-        "nodes=$(srun --ntasks=1 hostname)",
-        "printf -v nodes '%s' \"$SLURMD_NODENAME\"",
-        "nodes=`hostname -i`",
-        "export nodes=$(hostname)",
-    ],
-)
-def test_addresses_are_slurmray_s(line: str) -> None:
-    script = f"{line}\nexport HEAD=${{nodes[0]}}\npython train.py --master ${{nodes[0]}}:6379\n"
-    made = fields(script)
-    assert "env" not in made
-    assert made["run"].replace('"', "") == "python train.py --master $MASTER_ADDR:6379"
-    assert looks(script) == [3]
-
-
-@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("conda run -n rl python train.py", ["conda", "run", "-n", "rl", "python", "train.py"]),
-        ("timeout -k 5 3h python train.py", ["python", "train.py"]),
+        ("timeout -k 5 3h python train.py", ["timeout", "-k", "5", "3h", "python", "train.py"]),
     ],
 )
 def test_other_ways_to_start_the_trainer(line: str, expected: list[str]) -> None:
@@ -571,7 +377,7 @@ def test_other_ways_to_start_the_trainer(line: str, expected: list[str]) -> None
 
 
 @pytest.mark.parametrize(
-    "line", ["sbatch next.sh", "ssh node2 ray start", "conda create -n x", "mpirun python x.py"]
+    "line", ["sbatch next.sh", "ssh node2 python x.py", "conda create -n x", "mpirun python x.py"]
 )
 def test_other_hosts_and_environments(line: str) -> None:
     assert looks(f"{line}\n{TRAINER}\n") == [1]
@@ -601,30 +407,11 @@ def test_an_activation_for_ray_alone() -> None:
     assert looks(f"{script}docker exec c {TRAINER}\n") == [2]
 
 
-@pytest.mark.parametrize(
-    ("script", "expected"),
-    [
-        ('python train.py "$@"', [1]),
-        ("ARGS=($@)\npython train.py ${ARGS[@]}", [1]),
-        ('main() {\n  python train.py\n}\nmain "$@"', []),
-        ('log() {\n  echo "$@"\n}\nlog hi\npython train.py', []),
-    ],
-)
-def test_the_script_s_own_arguments(script: str, expected: list[int]) -> None:
-    assert run(script)["run"] == ["python", "train.py"]
-    assert looks(script) == expected
-
-
 def test_default_values_are_remarks() -> None:
     script = "export LR=${LR:-1e-6}\npython train.py --lr $LR\n"
     made = import_text(script)
     assert verdicts(made.text)[1] == "became env.LR (LR: its default, not your environment)"
-    assert (fields(script)["env"], fields(script)["run"][-1]) == ({"LR": "1e-6"}, "1e-6")
-
-
-def test_default_values_that_are_assigned() -> None:
-    script = ': "${LR:=1e-6}" "${SEED=7}"\npython train.py --lr $LR --seed $SEED\n'
-    assert fields(script)["run"] == ["python", "train.py", "--lr", "1e-6", "--seed", "7"]
+    assert fields(script)["env"] == {"LR": "1e-6"}
 
 
 def test_options_of_srun_with_and_without_a_value() -> None:
@@ -659,7 +446,3 @@ def test_what_only_handles_files_is_no_trainer(last: str) -> None:
 def test_cases_and_local_variables() -> None:
     script = 'case "$1" in\n  a|b)\n    X=1\n    ;;\n  *) ;;\nesac\nY=2\nunset Y IFS\npython train.py\n'
     assert looks(script) == []
-
-
-def test_lines_of_a_here_document_before_another_redirection() -> None:
-    assert looks("cat <<EOF >$DIR/x.sh\na\nb\nEOF\npython train.py\n") == [1, 2, 3, 4]

@@ -1,0 +1,175 @@
+"""What is left of a script, run with bash: it does what the script did, with the preset's arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurmray.errors import SpecError
+from slurmray.loading.load import load_plan
+from tests.unit.importing.scripts import TRAINER, execute, fields, import_text, looks, started, verdicts
+
+PRESET = ["trainer.nnodes=2", "a b", "$x'"]
+QUOTED = r"trainer.nnodes=2 a\ b \$x\'"
+MAIN = "python3 -m verl.trainer.main_ppo"
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (f"A=1\n{MAIN} a=$A", f"{MAIN} a=1 {QUOTED}"),
+        (f"ARGS=(a=1 'b=x y')\nARGS+=(c=3)\n{MAIN} \"${{ARGS[@]}}\"", rf"{MAIN} a=1 b=x\ y c=3 {QUOTED}"),
+        (f'LAUNCH=(uv run python3)\n"${{LAUNCH[@]}}" {MAIN[8:]} a=1', f"uv run {MAIN} a=1 {QUOTED}"),
+        (f"M=${{MODEL:-Qwen}}\n{MAIN} a=$M", f"{MAIN} a=Qwen {QUOTED}"),
+        (f"N=010\n{MAIN} a=$((N * 2))", f"{MAIN} a=16 {QUOTED}"),
+        (f"if [ 1 = 1 ]; then A=x; else A=y; fi\n{MAIN} a=$A", f"{MAIN} a=x {QUOTED}"),
+        (f"main() {{\n  local b=$1\n  {MAIN} b=$b\n}}\nmain 5", f"{MAIN} b=5 {QUOTED}"),
+        (f"set -u\nf() {{ {MAIN} n=$#; }}\nf 1 2", f"{MAIN} n=2 {QUOTED}"),
+        (f"A=1\n( {MAIN} a=$A )", f"{MAIN} a=1 {QUOTED}"),
+        (f"A=1\n{MAIN} a=$A 2>&1 | sort > result.txt", f"{MAIN} a=1 {QUOTED}"),
+        (f"A=1\n{MAIN} a=$A 2>&1 | tee x.log", f"{MAIN} a=1 {QUOTED}"),
+        (f"A=1\n{MAIN} a=$A &\nwait $!", f"{MAIN} a=1 {QUOTED}"),
+        (f"A=1\nnohup {MAIN} a=$A > train.log 2>&1 &\nwait", f"{MAIN} a=1 {QUOTED}"),
+        (f"C='{MAIN} a=1'\neval \"$C\"", f"{MAIN} a=1 {QUOTED}"),
+        (f"C='{MAIN}'\nX=2\neval $C a=$X", f"{MAIN} a=2 {QUOTED}"),
+        (f"for i in 1 2; do\n  {MAIN} a=$i\ndone", f"{MAIN} a=1 {QUOTED}\n{MAIN} a=2 {QUOTED}"),
+        (f"case x in\n x) {MAIN} a=1;;\n y) ray stop;;\nesac", f"{MAIN} a=1 {QUOTED}"),
+        (f"{MAIN} trainer.nnodes=$SLURM_NNODES", f"{MAIN} trainer.nnodes=2 {QUOTED}"),
+        (f"{MAIN} n=$((SLURM_JOB_NUM_NODES * SLURM_GPUS_ON_NODE))", f"{MAIN} n=16 {QUOTED}"),
+        (f"h=$(hostname -i)\n{MAIN} a=$h:1", f"{MAIN} a=head:1 {QUOTED}"),
+        (
+            f"nodes=($(scontrol show hostnames $SLURM_JOB_NODELIST))\nh=${{nodes[0]}}\n{MAIN} a=$h",
+            f"{MAIN} a=head {QUOTED}",
+        ),
+        (f"mapfile -t n < <(scontrol show hostnames)\n{MAIN} a=${{n[0]}}", f"{MAIN} a=head {QUOTED}"),
+        (
+            f'h=$(hostname -I)\nif [[ "$h" == *" "* ]]; then h=${{h%% *}}; fi\nip=$h:6379\n{MAIN} a=$ip',
+            f"{MAIN} a=head:6379 {QUOTED}",
+        ),
+        (f"srun -N1 podman run --rm img bash -c 'A=1; {MAIN} a=$A'", f"{MAIN} a=1 {QUOTED}"),
+        (f'B=2\nsrun bash -c "ray start --block && {MAIN} b=$B"', f"{MAIN} b=2 {QUOTED}"),
+        (f'B="ray job submit -- {MAIN} b=1"\n$B c=2', f"{MAIN} b=1 c=2 {QUOTED}"),
+        (f"srun bash <<'EOF'\nA=1\n{MAIN} a=$A\nEOF", f"{MAIN} a=1 {QUOTED}"),
+        (f"A=$(cat <<'EOF'\nx  y\n\nz\nEOF\n)\n{MAIN} \"a=$A\"", rf"{MAIN} $'a=x  y\n\nz' {QUOTED}"),
+        (f"ray start --head || exit 1\nA=1; ray stop; {MAIN} a=$A", f"{MAIN} a=1 {QUOTED}"),
+        (f"OMP_NUM_THREADS=3 srun -N1 {MAIN} a=$((1 + 1))", f"{MAIN} a=2 {QUOTED}"),
+        (f"timeout 5 {MAIN} a=$((1 + 1))", f"timeout 5 {MAIN} a=2 {QUOTED}"),
+    ],
+)
+def test_the_preset_s_arguments_come_last(script: str, expected: str, tmp_path: Path) -> None:
+    assert started(script, tmp_path, PRESET) == expected.split("\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (f'X=1\nbash -c "{MAIN} a=$X \$Y"', f"{MAIN} a=1"),
+        (f"X=1\nssh $H {MAIN} a=$X", rf"ssh node {MAIN} a=1"),
+        ("X=1\nbash train.sh $X", None),
+        (f"X=$(date)\nbash -s <<EOF\n: $X\n{MAIN} a=1\nEOF", f"{MAIN} a=1"),
+    ],
+)
+def test_nothing_is_added_inside_another_shell(script: str, expected: str | None, tmp_path: Path) -> None:
+    """The job spec takes no arguments then, so that render prints those to pass."""
+    text = import_text(script).text
+    (tmp_path / "train.sh").write_text(f'echo train.sh "$@" >>$PRINTED\n{MAIN} "$@"\n')
+    assert started(script, tmp_path, PRESET, H="node") == (
+        [expected] if expected else ["train.sh 1", f"{MAIN} 1"]
+    )
+    if expected:
+        line = script.count("\n", 0, script.index("bash" if "bash" in script else "ssh")) + 1
+        found = verdicts(text)[line]
+        assert found.startswith("please look: ")
+        assert "trainer.nnodes=$NNODES trainer.n_gpus_per_node=$GPUS_PER_NODE" in found
+
+
+def test_the_script_s_own_arguments(tmp_path: Path) -> None:
+    script = f'set -eu\n[ $# -lt 2 ] && exit 1\nM=$1\nshift\n{MAIN} "m=$M" "$@"'
+    assert started(script, tmp_path, PRESET, ["Q 3", "b=2"]) == [rf"{MAIN} m=Q\ 3 b=2 {QUOTED}"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "count"),
+    [
+        ("M=$1", 1),
+        ("M=${2:?}", 2),
+        ('if [ "$#" -lt 3 ]; then exit 1; fi', 3),
+        ("[[ $# -ne 2 ]] && { echo usage; exit 1; }", 2),
+        ("M=$1; shift; N=$1; shift", 2),
+        ("set -u\nM=$1", 1),
+        ("M=${1:-x}", 0),
+        ("f() { echo $3; }\nf 1 2 3", 0),
+        ("M=$(echo | awk '{print $2}')", 0),
+    ],
+)
+def test_arguments_that_are_not_known(lines: str, count: int, tmp_path: Path, current_folder: Path) -> None:
+    """render refuses them; with anything in their place, the text reaches the trainer."""
+    script = f"set -e\n{lines}\n{MAIN} m=$M"
+    made = fields(script)
+    assert made["run"].count("FILL IN: $") == count
+    (current_folder / "job.yaml").write_text(import_text("#SBATCH --gpus-per-node=8\n" + script).text)
+    if count:
+        with pytest.raises(SpecError, match=r"FILL IN: \$1"):
+            load_plan(current_folder / "job.yaml")
+    else:
+        load_plan(current_folder / "job.yaml")
+    assert execute(made["run"], tmp_path, PRESET)[0] == 0
+
+
+def test_the_name_of_an_argument() -> None:
+    assert "'FILL IN: $1 (MODEL)'" in fields('MODEL="$1"\npython train.py $MODEL')["run"]
+
+
+def test_plain_words_become_a_list() -> None:
+    made = fields("echo hello\nset -e\nsrun -N1 python train.py 'a b' \"c\" \\$d > x.log 2>&1\nexit $?")
+    assert made["run"] == ["python", "train.py", "a b", "c", "$d"]
+
+
+def test_what_is_left_is_as_it_was_written() -> None:
+    script = (
+        "ARGS=(\n    a=1   # first\n\n    'b=  x'\n)\n"
+        'if [ -n "${X:-}" ]; then  # odd\n    ARGS+=( c )\nfi\npython train.py "${ARGS[@]}" \\\n    --z {1..3} *.json'
+    )
+    assert script in fields(f"ray start --head\nport=6379\n{script}")["run"]
+
+
+def test_variables_that_nothing_uses_are_left_out() -> None:
+    run = fields("port=1\nA=2\nB=$A\nf() { C=1; }\npython train.py $B")["run"]
+    assert run.split("\n")[1:-1] == ["A=2", "B=$A"]
+
+
+def test_a_removed_command_leaves_a_valid_structure(tmp_path: Path) -> None:
+    script = (
+        "if [ $X = 1 ]; then\n  ray start --head\nelse\n  python other.py\nfi\n"
+        "f() { ray stop; }\nwhile [ $X = 0 ]; do docker ps; X=1; done\nf; python train.py x=$X"
+    )
+    assert started(script, tmp_path, X="1") == ["python train.py x=1"]
+    assert started(script, tmp_path, X="0")[0] == "python other.py"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("tar xf data.tar | grep x | python y", "git pull | sh", "rm -rf /data/old", "$CMD a b", "coproc x"),
+        *("OUT=$(python prepare.py)", "if python check.py; then echo; fi", "eval $CMD", 'bash -c "$CMD"'),
+        *("cat > config.yaml <<EOF\na: $A\nEOF", "echo node1 > hosts", "mkdir $(date)"),
+    ],
+)
+def test_programs_are_never_dropped(line: str) -> None:
+    made = fields(f"{line}\n{TRAINER}\n")
+    steps = [step["run"] for step in made.get("prepare", [])]
+    texts = [text if isinstance(text, str) else " ".join(text) for text in [made["run"], *steps]]
+    assert any(line in text for text in texts)
+
+
+def test_no_trainer() -> None:
+    imported = import_text("#SBATCH -N 2\nexport A=1\nray start --head\nsleep 9\n")
+    assert not imported.has_trainer
+    assert '\nrun: "FILL IN: ' in imported.text
+
+
+def test_where_output_goes() -> None:
+    assert fields("A=1\npython train.py $A > results.txt")["run"].endswith("> results.txt")
+    assert "the job's log has the output" in verdicts(import_text(f"{TRAINER} | tee x.log").text)[1]
+    assert looks(f"{TRAINER} | tee x.log") == []
