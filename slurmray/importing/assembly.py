@@ -184,9 +184,7 @@ def _own_command(program: Program, reader: Reader) -> list[str] | str | None:
     own -= {name for path in reader.draft.fields if path[0] == "env" for name in path[1:]}
     if not command.node.get("Redirs") and None not in texts and not command.reader.edits_in(command.node):
         return [text or "" for text in texts]
-    is_free = not any(re.search(rf"\b{name}\b", source) for name in own) and not re.search(
-        r"\$[1-9@*#{]", source
-    )
+    is_free = own.isdisjoint(re.findall(r"\w+", source)) and not re.search(r"\$[1-9@*#{]", source)
     return source if is_free or all(word.is_plain for word in program.words) else None
 
 
@@ -389,8 +387,12 @@ def _write_text(
     lines = [first] if first else []
     names = {"preset_args"}.union(*(statement.names for statement in kept))
     uses = [use for statement in kept for use in statement.reader.uses(statement.node)]
-    for name in dict.fromkeys(name for name, _, _ in uses):
-        where = [each.lines[0] for each in kept if re.search(rf"\b{name}\b", each.text)][:1]
+    places: dict[str, int] = {}
+    optional = {name for name, has_default, _ in uses if has_default}
+    for name, _, line in uses:
+        places.setdefault(name, line)
+    for name, line in places.items():
+        where = [line]
         if name in reader.head_names:
             lines.append(f"{name}={reader.head_names[name]}")
             draft.look(where, f"{name} is the head node's address, from MASTER_ADDR")
@@ -407,7 +409,7 @@ def _write_text(
             continue
         elif name.startswith("SLURM"):
             draft.look(where, f"{name} is not set in a container; set it in the text, or in env")
-        elif name.isidentifier() and any(use[0] == name and not use[1] for use in uses):
+        elif name.isidentifier() and name not in optional:
             draft.set_variable(name, None, where)
             if not draft.is_secret(name, None):
                 draft.look(where, f"{name} is not set in the script: taken from your environment at sbatch")
@@ -416,14 +418,19 @@ def _write_text(
 
 def _choose(left: list[Statement]) -> list[Statement]:
     """Return the statements that stay: programs, and what they use."""
-    kept = {id(each) for each in left if each.left > Left.INERT}
-    while True:
-        text = "\n".join(each.text for each in left if id(each) in kept)
-        words = set(re.findall(r"\w[\w-]*", text)) | set(re.findall(r"\w+", text))
-        more = {id(each) for each in left if id(each) not in kept and each.names & words}
-        if not more:
-            return [each for each in left if id(each) in kept]
-        kept |= more
+    setters: dict[str, list[int]] = {}
+    for number, statement in enumerate(left):
+        for name in statement.names if statement.left == Left.INERT else ():
+            setters.setdefault(name, []).append(number)
+    todo = [number for number, statement in enumerate(left) if statement.left > Left.INERT]
+    kept = set(todo)
+    while todo:
+        text = left[todo.pop()].text
+        for name in {*re.findall(r"\w[\w-]*", text), *re.findall(r"\w+", text)}:
+            more = [number for number in setters.pop(name, []) if number not in kept]
+            kept.update(more)
+            todo += more
+    return [left[number] for number in sorted(kept)]
 
 
 def _positions(draft: Draft, kept: list[Statement], arguments: Sequence[str] | None) -> list[str]:

@@ -15,6 +15,7 @@ from slurmray.importing.expansion import Variables
 from slurmray.importing.importer import Importer
 from slurmray.importing.reader import Context, Reader
 from slurmray.importing.sbatch_lines import count_gpus, read_directives
+from slurmray.importing.secrets import secrets_in
 from slurmray.importing.syntax_tree import BashSyntaxError, find_parser, parse
 from slurmray.importing.words import constant
 
@@ -52,6 +53,8 @@ def read_launcher(name: str, raw: bytes, arguments: Sequence[str] | None = None)
     draft = Draft()
     try:
         tree = parse(parser, text.encode())
+        for secret in secrets_in(text):
+            draft.add_secret(secret)
         importer = Importer(draft)
         given = read_directives(text, draft, importer.containers.read_srun_option)
         importer.gpus = count_gpus(draft)

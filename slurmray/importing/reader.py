@@ -264,8 +264,9 @@ class Reader:
                 for name in re.findall(r"(?<![\w$])[A-Za-z_]\w*", self.variables.text_of(node)):
                     yield name, True, self.variables.lines(node)[0]
             if in_functions or kind != "FuncDecl":
-                for value in node.values():
-                    yield from self.uses(value, in_functions=in_functions)
+                for key, value in node.items():
+                    if key not in ("Pos", "End", "Last"):
+                        yield from self.uses(value, in_functions=in_functions)
 
     # Statements.
 

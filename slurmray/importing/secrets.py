@@ -22,6 +22,7 @@ _NO_SECRETS = re.compile(
     r"|.*_(?:file|path|dir))",
     re.IGNORECASE,
 )
+_MAX_NAME = 200  # characters
 _EXACT = ("use_wandb",)  # options of trainers whose value is a secret though the name does not show it
 # A password in a URL, an address that is a secret, tokens of Hugging Face, OpenAI, GitHub, GitLab, Slack and
 # AWS, and a JWT.
@@ -33,6 +34,10 @@ SECRET_VALUE = re.compile(
     r"|[?&](?:\w*token|\w*key|password|secret|sig|signature)=[^&\s'\"]+"
     r"|(?i:\b(?:bearer|basic|token)\s+[\w.~+/=-]{6,})",
 )
+# NAME: VALUE, NAME=VALUE, or "NAME"] = "VALUE"; a value of letters alone is mostly a name.
+_PAIR = re.compile(r"(?<![\w.-])([\w.-]{2,80})[\"']?\]?[ \t]*[:=][ \t]*[\"']?([\w.~+/=-]{8,})(?![(\[])")
+_LONG = 16  # characters of a value whose name alone is no reason
+_MAX_HEADER = 2000
 _HEADER = re.compile(r"[\w-]*(?:auth|token|key|secret|cookie)[\w-]*\s*:\s*(.+)", re.IGNORECASE | re.DOTALL)
 # Programs -> their options whose values are secrets, for a pair USER:PASSWORD the latter.
 _OPTIONS = {
@@ -59,7 +64,7 @@ _ATTACHED = (
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable or option, e.g. --api-key, has a secret as its value."""
-    plain = re.sub(r"(?<=[a-z])(?=[A-Z])|[.-]", "_", name.lstrip("-+"))
+    plain = re.sub(r"(?<=[a-z])(?=[A-Z])|[.-]", "_", name.lstrip("-+")[:_MAX_NAME])
     last = plain.rpartition("__")[2]
     if plain in _EXACT:
         return True
@@ -68,12 +73,20 @@ def is_secret_name(name: str) -> bool:
     )
 
 
+def secrets_in(text: str) -> Iterator[str]:
+    """Yield the values after the names of secrets in a text of any language, e.g. a here-document."""
+    for match in _PAIR.finditer(text):
+        is_name = is_secret_name(match[1]) or (match[1] == "key" and len(match[2]) >= _LONG)
+        if is_name and re.search("[0-9]", match[2]) and re.search("[A-Za-z]", match[2]):
+            yield match[2]
+
+
 def find_secrets(words: Sequence[Word], program: str) -> Iterator[tuple[Word, str]]:
     """Yield the words of a command that have secrets, and the secrets. program: its name, without folders."""
     options = _OPTIONS.get(program, ())
     texts = ["".join(part.text for part in word.parts if part.kind == "text") for word in words]
     is_value = False
-    verb = next((text for text in texts[1:] if not text.startswith("-")), "")
+    arguments = _arguments(program, texts)
     for number, (word, text) in enumerate(zip(words, texts, strict=True)):
         name, equals, value = text.partition("=")
         before, is_value = is_value, False
@@ -83,13 +96,17 @@ def find_secrets(words: Sequence[Word], program: str) -> Iterator[tuple[Word, st
             yield word, text
         elif text.startswith("-") and (found := _attached(program, text)):
             yield word, found
-        elif equals and value and is_secret_name(name):
+        elif equals and value and (is_secret_name(name) or name in options):
             yield word, value
-        elif (header := _HEADER.fullmatch(text)) and number and texts[number - 1] in ("-H", "--header"):
+        elif (
+            number
+            and texts[number - 1] in ("-H", "--header")
+            and (header := _HEADER.fullmatch(text[:_MAX_HEADER]))
+        ):
             yield word, header[1]
         elif match := SECRET_VALUE.search(text):
             yield word, match[0]
-        elif not text.startswith("-") and _is_argument(program, texts, number, verb):
+        elif not text.startswith("-") and number in arguments:
             yield word, text
         else:
             is_option = text.startswith("-") and is_secret_name(name) and not equals
@@ -100,11 +117,9 @@ def _attached(program: str, text: str) -> str | None:
     return text[2:] if program in _ATTACHED and text[:2] in _OPTIONS[program] and len(text) > 2 else None
 
 
-def _is_argument(program: str, texts: Sequence[str], number: int, verb: str) -> bool:
-    """Whether an argument of `login`, or the last one of e.g. `aws configure set`, is a secret."""
-    if number < 2:
-        return False
-    if "login" in texts[1:number] and program not in ("docker", "podman", "az", "gcloud", "nerdctl"):
-        return True
-    is_set = "set" in texts[1:number] and verb in ("configure", "config")
-    return is_set and number == len(texts) - 1 and any(map(is_secret_name, texts[:number]))
+def _arguments(program: str, texts: Sequence[str]) -> Sequence[int]:
+    """Return which arguments are secrets: those of `login`, or the last one of e.g. `aws configure set`."""
+    if "login" in texts[1:] and program not in ("docker", "podman", "az", "gcloud", "nerdctl"):
+        return range(texts.index("login", 1) + 1, len(texts))
+    is_set = "set" in texts[1:] and ("configure" in texts or "config" in texts)
+    return [len(texts) - 1] if is_set and any(map(is_secret_name, texts[:-1])) else []

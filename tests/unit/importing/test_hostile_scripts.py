@@ -136,10 +136,59 @@ def test_nothing_of_the_script_runs(text: str, current_folder: Path) -> None:
         "source /opt/x --token {}",
         "f() {{\n  export A_KEY={}\n}}\nf\npython train.py",
         "mysql_password={} && mysql -p{}",
+        # By what a value is for: options, headers, addresses, arguments of programs.
+        "curl -u me:{} https://host/x",
+        "curl --user=me:{} https://host/x",
+        "curl -H 'Authorization: Bearer {}' https://host/x",
+        'curl -H "X-Api-Key: {}" https://host/x',
+        "curl --header 'PRIVATE-TOKEN: {}' https://host/x",
+        "curl -d x https://hooks.slack.com/services/T0/B0/{}",
+        "curl https://discord.com/api/webhooks/1/{} -d x",
+        "curl 'https://open.feishu.cn/open-apis/bot/v2/hook/{}' -d x",
+        "curl 'https://host/x?access_token={}&a=b'",
+        "wget --password {} https://host/x",
+        "wget --http-password={} https://host/x",
+        "PGPASSWORD={} psql -c 'select 1'",
+        "export MYSQL_PWD={}",
+        "DB_PASS={}\npython train.py --db $DB_PASS",
+        "export dbPassword={}",
+        "export SSHPASS={}",
+        "export AWS_SECRET_ACCESS_KEY={} AWS_SESSION_TOKEN={}",
+        "export SLACK_WEBHOOK={}",
+        "export WANDB_APIKEY={}",
+        "export AUTH_HEADER='Bearer {}'",
+        "sshpass -p {} ssh host x",
+        "sshpass -p{} ssh host x",
+        "redis-cli -a {} ping",
+        "mysql -uroot -p{} x",
+        "docker login -u me -p {} registry",
+        "docker login --password={} registry",
+        "wandb login --relogin {}",
+        "hf auth login {}",
+        "aws configure set aws_secret_access_key {}",
+        "git config --global github.token {}; git config set user.password {}",
+        "kinit -w {} me",
+        "openssl enc -k {} -in x",
+        "git clone https://oauth2:{}@gitlab.com/x/y",
+        "pip install git+https://{}:x-oauth-basic@github.com/x/y",
+        "ARGS=(--a 1 --api-key {})\npython train.py ${ARGS[@]} $X",
+        'ARGS="--a 1 --api-key {}"\npython train.py $ARGS $X',
+        "A=$X\npython train.py --password {} $A",
+        "A=$X\npython train.py --swanlab.api_key={} $A",
+        "cat > x.yaml <<EOF\napi_key: {}\nEOF\npython train.py",
+        "echo machine api.wandb.ai login user password {} >> ~/.netrc",
+        "if [ $X ]; then\n  python x.py --token {}\nfi",
+        "f() {{\n  python train.py --token {}\n}}\nf",
+        'srun bash -c "python train.py --api-key {} $X"',
+        "python - <<'EOF'\nimport wandb; wandb.login(key='{}')\nEOF",
+        "python -c 'import os; os.environ[\"HF_TOKEN\"] = \"{}\"'",
     ],
 )
-def test_no_secret_is_written(text: str) -> None:
-    assert SECRET not in import_text(text.replace("{}", SECRET).replace("{{", "{").replace("}}", "}")).text
+@pytest.mark.parametrize("end", ["", "\npython train.py", "\nA=$B\npython train.py $A"])
+def test_no_secret_is_written(text: str, end: str) -> None:
+    """By name, by option or by what the program takes it for; whether it becomes a field or stays bash."""
+    script = text.replace("{}", SECRET).replace("{{", "{").replace("}}", "}")
+    assert SECRET not in import_text(script + end).text
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from slurmray.importing.launcher import Imported, read_launcher
 from slurmray.loading.load import load_plan
-from tests.unit.importing.scripts import verdicts
+from tests.unit.importing.scripts import execute, verdicts
 
 FOLDER = Path(__file__).parent / "launchers"
 # Lines that nobody but the user can judge.
@@ -30,10 +29,11 @@ def import_file(path: Path) -> Imported:
 
 
 def load(path: Path) -> dict[str, Any]:
-    spec = load_plan(path).spec.model_dump()
-    if isinstance(spec["run"], str):
-        spec["run"] = shlex.split(spec["run"].replace("\\\n", " "))
-    return spec
+    """Return the fields of a job spec, with what its trainer starts in place of `run`."""
+    spec = load_plan(path).spec
+    job = {**spec.env, "NNODES": spec.slurm.nodes, "GPUS_PER_NODE": spec.gpus}
+    assert spec.run
+    return {**spec.model_dump(), "run": execute(spec.run, Path.cwd(), env=job)}
 
 
 @pytest.mark.parametrize("name", LOOKS)
