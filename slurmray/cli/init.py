@@ -132,8 +132,8 @@ def _import(launcher: Path, output: Path, force: bool, arguments: list[str] | No
         click.echo(imported.summary, err=True)
     else:
         # The script may have secrets of a kind that is not known.
-        is_private = launcher != _STDOUT and not launcher.stat().st_mode & 0o077
-        write_files({output: text}, None if force else _refuse_to_overwrite, is_private=is_private)
+        max_mode = 0o777 if launcher == _STDOUT else launcher.stat().st_mode & 0o777
+        write_files({output: text}, None if force else _refuse_to_overwrite, max_mode=max_mode | 0o600)
         click.echo(f"wrote {output}: {imported.summary}", err=True)
         _show_next(output)
     if not imported.has_trainer:

@@ -17,44 +17,24 @@ from slurmray.spec.job_spec import OF_THE_JOB
 from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.types import FILL_IN
 
-# Variables that a program in the job has, without `env`.
+# Variables that a program in the job has without `env`: those of bash, of the user, and of the job.
 _KNOWN = {
     *(
         "HOME",
         "PWD",
+        "OLDPWD",
         "USER",
         "LOGNAME",
-        "PATH",
-        "RANDOM",
         "UID",
-        "SECONDS",
-        "HOSTNAME",
-        "PPID",
-        "LINENO",
-        "BASH_SOURCE",
-    ),
-    *(
         "EUID",
-        "FUNCNAME",
-        "PIPESTATUS",
-        "OPTARG",
-        "OPTIND",
-        "IFS",
-        "SHLVL",
-        "REPLY",
-        "OLDPWD",
-        "BASH_REMATCH",
+        "PATH",
+        "HOSTNAME",
         "TMPDIR",
+        "IFS",
+        "REPLY",
     ),
-    *(
-        "NNODES",
-        "NODE_RANK",
-        "GPUS_PER_NODE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "RAY_ADDRESS",
-        "SLURMRAY_RUN_DIR",
-    ),
+    *("RANDOM", "SECONDS", "LINENO", "BASH_SOURCE", "FUNCNAME", "PIPESTATUS", "BASH_REMATCH", "OPTARG"),
+    *("OPTIND", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "RAY_ADDRESS"),
     *OF_THE_JOB,
 }
 # Variables of Slurm -> the job's own with the same value.
@@ -174,7 +154,7 @@ def _warn_of_unpassed(importer: Importer) -> None:
 
 
 def _own_command(program: Program, reader: Reader) -> list[str] | str | None:
-    """Return the command of a stage of its own; None if it needs what the script has set, or is in a structure."""
+    """Return the command of a stage; None if it needs what the script has set, or is in a structure."""
     command = program.command
     if program.own_statement is None or command.context.is_conditional or command.context.is_looped:
         return None

@@ -83,8 +83,8 @@ class Variables:
         self.spent[0] += size
         if size > _MAX_WORD or self.spent[0] > _MAX_ALL:
             raise TooLargeError
-        place = (node["Pos"]["Offset"], node["End"]["Offset"]) if node else (-1, -1)
-        return Word(made, line, *place, is_plain=all(map(_is_plain, parts)) and not _has_code(made))
+        start, end = (node["Pos"]["Offset"], node["End"]["Offset"]) if node else (-1, -1)
+        return Word(made, line, start, end, all(map(_is_plain, parts)) and not _has_code(made))
 
     def script(self, node: Node, *, is_document: bool = False) -> tuple[str, list[tuple[int, int]]] | None:
         """Return the text that `bash -c` gets, and its places; `${NAME}` is what is not certain.

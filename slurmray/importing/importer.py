@@ -39,7 +39,7 @@ _RUNS_RAY = re.compile(r"(?:\bray|ray\.scripts\.scripts)\s+(?:start|stop|status)
 class Program:
     """A command that is no part of starting Ray: a prepare step, a service or the trainer.
 
-    statement: of the script, that has it outside of structures. shell: why nothing can be added to its arguments.
+    statement: of the script, if that has it outside of structures. shell: why nothing can be added to it.
     is_rebuilt: it is not written in one piece in the script, so that its words are written again.
     """
 
@@ -181,7 +181,7 @@ class Importer:
             self.draft.look(secrets, "a secret in the command, left out: take it from env, as null")
         return left
 
-    def _act(self, command: Command) -> Left:
+    def _act(self, command: Command) -> Left:  # noqa: PLR0911 - a case each
         draft, program, lines = self.draft, command.program, command.lines
         if known.INSTALLERS.match(command.text):
             return self._install(command)

@@ -37,7 +37,8 @@ PROGRAMS = _table(
 OPTIONS = ("set", "shopt", "alias", "umask")
 # Values that name nodes or the head node's address: of these programs.
 CLUSTER_CODE = re.compile(
-    r"(?:\$\(|`|<\()[^)`]*?\b(?:scontrol +show +hostnames?|hostname|getent|ip (?:-\S+ )*(?:addr|route|a)|nslookup)\b"
+    r"(?:\$\(|`|<\()[^)`]*?\b"
+    r"(?:scontrol +show +hostnames?|hostname|getent|ip (?:-\S+ )*(?:addr|route|a)|nslookup)\b"
     r"|\$\{?(?:SLURMD_NODENAME|HOSTNAME|SLURM_LAUNCH_NODE_IPADDR)\b"
 )
 # Programs after a pipe that only copy or filter what the first one prints.

@@ -32,7 +32,8 @@ _MAX_DEPTH = 12
 _MAX_COMMANDS = 5000
 WRITES = (">", ">>", ">|", "&>", "&>>")
 _SETS = re.compile(
-    r"\b([A-Za-z_]\w*)(?:\[[^]\n]*\])?[-+*/:]?=|\b(\w+)\+\+|\bfor \(*(\w+)|\bfunction (\w+)|^(\w[\w-]*) *\(\)",
+    r"\b([A-Za-z_]\w*)(?:\[[^]\n]*\])?[-+*/:]?=|\b(\w+)\+\+|\bfor \(*(\w+)"
+    r"|\bfunction (\w+)|^(\w[\w-]*) *\(\)",
     re.MULTILINE,
 )
 _READS = re.compile(r"\b(?:read|mapfile|readarray|getopts|printf -v)\b([^\n;|<]*)")
@@ -41,8 +42,8 @@ _READS = re.compile(r"\b(?:read|mapfile|readarray|getopts|printf -v)\b([^\n;|<]*
 class Left(enum.IntEnum):
     """What is left of a statement. INERT: only variables or output, needed if something else uses it.
 
-    OPTION: it changes how bash runs the others. EXIT: it may end the script. SETUP: what programs after it have.
-    ACTIVE: a program.
+    OPTION: it changes how bash runs the others. EXIT: it may end the script. SETUP: what programs after it
+    have. ACTIVE: a program.
     """
 
     NOTHING = 0
@@ -169,7 +170,7 @@ class Handler(Protocol):
 
 @dataclass
 class Reader:
-    """Reads a script, or one within it. head_names: variables whose values are nodes or addresses, with theirs."""
+    """Reads a script, or one within it. head_names: variables that have nodes or addresses, and the job's."""
 
     parser: str
     handler: Handler

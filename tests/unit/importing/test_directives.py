@@ -126,7 +126,8 @@ def test_containers_in_directives() -> None:
 def test_slurm_s_variables_have_the_job_s_values(tmp_path: Path) -> None:
     script = (
         "#SBATCH --ntasks-per-node=1 --gpus-per-task=h100:8 -N 2 -c 7 -J x\n"
-        "python train.py $SLURM_NNODES $SLURM_CPUS_PER_TASK $SLURM_GPUS_ON_NODE $SLURM_GPUS_PER_TASK $SLURM_NTASKS\n"
+        "python train.py $SLURM_NNODES $SLURM_CPUS_PER_TASK $SLURM_GPUS_ON_NODE \\\n"
+        "  $SLURM_GPUS_PER_TASK $SLURM_NTASKS\n"
     )
     assert started(script, tmp_path) == ["python train.py 2 7 8 8 2"]
 

@@ -181,7 +181,7 @@ def test_nothing_of_the_script_runs(text: str, current_folder: Path) -> None:
         "f() {{\n  python train.py --token {}\n}}\nf",
         'srun bash -c "python train.py --api-key {} $X"',
         "python - <<'EOF'\nimport wandb; wandb.login(key='{}')\nEOF",
-        "python -c 'import os; os.environ[\"HF_TOKEN\"] = \"{}\"'",
+        'python -c \'import os; os.environ["HF_TOKEN"] = "{}"\'',
     ],
 )
 @pytest.mark.parametrize("end", ["", "\npython train.py", "\nA=$B\npython train.py $A"])

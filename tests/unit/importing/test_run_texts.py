@@ -64,7 +64,7 @@ def test_the_preset_s_arguments_come_last(script: str, expected: str, tmp_path: 
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        (f'X=1\nbash -c "{MAIN} a=$X \$Y"', f"{MAIN} a=1"),
+        (f'X=1\nbash -c "{MAIN} a=$X \\$Y"', f"{MAIN} a=1"),
         (f"X=1\nssh $H {MAIN} a=$X", rf"ssh node {MAIN} a=1"),
         ("X=1\nbash train.sh $X", None),
         (f"X=$(date)\nbash -s <<EOF\n: $X\n{MAIN} a=1\nEOF", f"{MAIN} a=1"),
@@ -129,7 +129,8 @@ def test_plain_words_become_a_list() -> None:
 def test_what_is_left_is_as_it_was_written() -> None:
     script = (
         "ARGS=(\n    a=1   # first\n\n    'b=  x'\n)\n"
-        'if [ -n "${X:-}" ]; then  # odd\n    ARGS+=( c )\nfi\npython train.py "${ARGS[@]}" \\\n    --z {1..3} *.json'
+        'if [ -n "${X:-}" ]; then  # odd\n    ARGS+=( c )\nfi\n'
+        'python train.py "${ARGS[@]}" \\\n    --z {1..3} *.json'
     )
     assert script in fields(f"ray start --head\nport=6379\n{script}")["run"]
 
