@@ -47,7 +47,7 @@ _SLURM = {
 }
 _NODE_S = ("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID")
 _COUNT = re.compile(r"\$(?:\{#\}|#)(?!\w)\"?\s*(?:-\w\w|[<>=!]=?=?)\s*\"?([0-9]+)")
-_KEEP_SHELL = "; another shell runs it, so nothing is added: write there"
+_OPTIONS_LOOP = re.compile(r"while\b[^\n;]*(?:\$\{?#|\$\{?1\b|\bgetopts\b)")
 _OF_KEPT = (VARIABLE, KEPT, PRINTS, RAY)  # why a line is not needed unless it is kept
 _RANKED = re.compile(r"(?:^|[\s/])(?:torchrun|deepspeed|accelerate launch|python\S* -m torch\.distributed)")
 _NO_TRAINER = "no trainer found: write the command here"
@@ -343,7 +343,9 @@ def _add_preset_arguments(importer: Importer, trainer: Program, preset: str | No
             names = [*(f"{name}=$NNODES" for name in nodes), *(f"{name}=$GPUS_PER_NODE" for name in gpus)]
             if preset:
                 text = " ".join(names) or "what slurmray render prints"
-                importer.draft.look(program.lines[:1], f"{program.shell}{_KEEP_SHELL} {text}")
+                importer.draft.look(
+                    program.lines[:1], f"{program.shell} runs it, so nothing is added; write there: {text}"
+                )
             continue
         args = program.command.node["Cmd"]["Args"]
         is_eval = program.command.program == "eval"
@@ -410,13 +412,16 @@ def _choose(left: list[Statement]) -> list[Statement]:
             more = [number for number in setters.pop(name, []) if number not in kept]
             kept.update(more)
             todo += more
-    return [left[number] for number in sorted(kept)]
+    runs_beside = any(left[number].text.endswith("&") for number in kept)
+    waits = [number for number, each in enumerate(left) if runs_beside and re.match(r"wait\b", each.text)]
+    return [left[number] for number in sorted({*kept, *waits})]
 
 
 def _positions(draft: Draft, kept: list[Statement], arguments: Sequence[str] | None) -> list[str]:
     """Return `set --` with the script's own arguments, or with what the user has to fill in."""
     if arguments is not None:
         return [shlex.join(["set", "--", *arguments])]
+    kept = [each for each in kept if not _OPTIONS_LOOP.match(each.text)]  # whose arguments are optional
     uses = [use for each in kept for use in each.reader.uses(each.node, in_functions=False)]
     needed = [int(name) for name, has_default, _ in uses if re.fullmatch("[1-9]", name) and not has_default]
     text = "\n".join(each.text for each in kept if each.node["Cmd"]["Type"] != "FuncDecl")

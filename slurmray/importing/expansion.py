@@ -98,7 +98,7 @@ class Variables:
             nodes, is_document = nodes[0].get("Parts") or [], True
         for each in nodes:
             parts = self._parts([each], is_quoted=is_document)
-            if _has_code(tuple(parts)):
+            if any(part.kind == "code" and not part.text.startswith("${") for part in parts):
                 return None
             line, text = self.lines(each)[0], _join(parts)
             source = self.text_of(each)

@@ -23,6 +23,7 @@ from slurmray.importing.reader import Command, Context, Left, Statement, written
 from slurmray.importing.secrets import find_secrets
 from slurmray.importing.syntax_tree import BashSyntaxError
 from slurmray.importing.words import Part, Word, bash_source, is_log
+from slurmray.presets.trainers import looks_like_trainer
 from slurmray.slurm.syntax import parse_count
 
 _SEARCH_PATHS = ("PATH", "LD_LIBRARY_PATH")  # a container's image sets its own
@@ -68,7 +69,8 @@ class Program:
     def text(self) -> str:
         """The command, for patterns; with the text that another shell gets."""
         command = self.command
-        return command.reader.variables.text_of(command.node) if self.shell else command.text
+        source = command.reader.variables.text_of(command.node) if self.shell else ""
+        return f"{command.text}\n{source}".strip()
 
 
 class Importer:
@@ -197,7 +199,7 @@ class Importer:
             return Left.SETUP if program == "shift" else Left.EXIT
         if program in known.PROGRAMS and not _writes_data(command):
             draft.skip(lines, known.PROGRAMS[program])
-            return Left.INERT
+            return Left.NOTHING if program == "sleep" and not command.context.is_looped else Left.INERT
         if program in known.OTHER_HOSTS:
             if _RUNS_RAY.search(command.text):
                 draft.skip(lines, known.RAY)
@@ -458,6 +460,9 @@ class Importer:
     ) -> Left:
         """Put a script within the script in its place, if it is certain or has parts of the cluster."""
         programs = len(self.programs)
+        if script is None and _RUNS_RAY.search(command.text) and not looks_like_trainer(command.text):
+            self.draft.look(command.lines, "slurmray starts Ray itself: see ray for options of this one")
+            return Left.NOTHING
         if script is None:
             return self._add_program(command, "another shell")
         try:

@@ -104,11 +104,16 @@ RAY_STATE = re.compile(r"ray\.nodes|cluster_resources|available_resources")
 
 _READERS = (
     "pwd|date|realpath|readlink|basename|dirname|scontrol|hostname|wc|tr|head|tail|awk|sed|grep|cut|cat|echo"
-    "|printf|nproc|whoami|id|mktemp|seq|uuidgen|sort|uniq|shuf|getent|ip|which|squeue|sinfo|nvidia-smi"
+    "|printf|nproc|whoami|id|mktemp|seq|uuidgen|sort|uniq|shuf|getent|ip|host|dig|jq|bc|expr|which|squeue|sinfo|nvidia-smi"
 )
 _HARMLESS = re.compile(rf"(?:\$\(|`)\s*(?:(?:{_READERS})\b|\$|srun .*\bhostname\b)")
 
 
+# What asks about the cluster, or waits for it.
+ASKS_CLUSTER = re.compile(r"\bray (?:status|health-check|list)\b|\bray\.nodes\b|\b(?:srun|scontrol|squeue)\b")
+
+
 def has_effect(code: str) -> bool:
     """Whether a substitution, `$(...)`, runs a program that may do more than print a fact."""
-    return bool(re.search(r"\$\((?!\()|`", code)) and not _HARMLESS.match(code)
+    is_fact = _HARMLESS.match(code) or ASKS_CLUSTER.search(code)
+    return bool(re.search(r"\$\((?!\()|`", code)) and not is_fact

@@ -15,6 +15,7 @@ from typing import Protocol
 from slurmray.importing.draft import Draft, TooLargeError
 from slurmray.importing.expansion import Variables
 from slurmray.importing.known import (
+    ASKS_CLUSTER,
     CLUSTER_CODE,
     FILTERS,
     HEAD_VARIABLES,
@@ -31,12 +32,9 @@ _MAX_SCRIPTS = 300  # within the script, each a process of the parser
 _MAX_DEPTH = 12
 _MAX_COMMANDS = 5000
 WRITES = (">", ">>", ">|", "&>", "&>>")
-_SETS = re.compile(
-    r"\b([A-Za-z_]\w*)(?:\[[^]\n]*\])?[-+*/:]?=|\b(\w+)\+\+|\bfor \(*(\w+)"
-    r"|\bfunction (\w+)|^(\w[\w-]*) *\(\)",
-    re.MULTILINE,
-)
-_READS = re.compile(r"\b(?:read|mapfile|readarray|getopts|printf -v)\b([^\n;|<]*)")
+_ARITHMETIC = ("ArithmExp", "ArithmCmd", "CStyleLoop", "LetClause")
+_SETS = re.compile(r"\b([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%]|<<|>>)?=(?!=))")
+_READERS = ("read", "mapfile", "readarray", "getopts", "printf")
 
 
 class Left(enum.IntEnum):
@@ -103,9 +101,7 @@ class Statement:
     @property
     def names(self) -> set[str]:
         """The variables and functions that it sets."""
-        text = self.reader.variables.source[self.node["Pos"]["Offset"] : self.node["Last"][0]].decode()
-        read = {name for match in _READS.finditer(text) for name in re.findall(r"\w+", match[1])}
-        return read | {name for match in _SETS.finditer(text) for name in match.groups() if name}
+        return set(self.reader.sets(self.node))
 
 
 @dataclass(frozen=True)
@@ -248,6 +244,26 @@ class Reader:
         """Return what is left of the script."""
         return "\n".join(each.text for each in self.statements if each.left).strip("\n")
 
+    def sets(self, node: object) -> Iterator[str]:
+        """Yield the variables and functions that a statement sets."""
+        if isinstance(node, list):
+            for item in node:
+                yield from self.sets(item)
+        elif isinstance(node, dict):
+            kind, name = node.get("Type"), node.get("Name")
+            if name:
+                yield name["Value"]
+            elif kind == "ParamExp" and (node.get("Exp") or {}).get("Op") in (":=", "="):
+                yield node["Param"]["Value"]
+            elif kind in _ARITHMETIC:
+                yield from _SETS.findall(self.variables.text_of(node))
+            elif kind == "CallExpr" and node.get("Args"):
+                first, *rest = map(self.variables.text_of, node["Args"])
+                yield from rest if first in _READERS else ()
+            for key, value in node.items():
+                if key not in ("Pos", "End", "Last"):
+                    yield from self.sets(value)
+
     def uses(self, node: object, *, in_functions: bool = True) -> Iterator[tuple[str, bool, int]]:
         """Yield what is left of a statement's variables: name, whether it has a default, and line."""
         if isinstance(node, list):
@@ -261,7 +277,7 @@ class Reader:
             if kind == "ParamExp":
                 has_default = (node.get("Exp") or {}).get("Op") in (":-", "-", ":=", "=", ":+", "+")
                 yield node["Param"]["Value"], has_default, self.variables.lines(node)[0]
-            elif kind in ("ArithmExp", "ArithmCmd", "CStyleLoop"):
+            elif kind in _ARITHMETIC:
                 for name in re.findall(r"(?<![\w$])[A-Za-z_]\w*", self.variables.text_of(node)):
                     yield name, True, self.variables.lines(node)[0]
             if in_functions or kind != "FuncDecl":
@@ -505,7 +521,8 @@ class Reader:
         results = [self._block(block, context) for block in blocks]
         asks = max((left for left, _ in judged), default=Left.NOTHING)
         left = max(results, default=Left.NOTHING)
-        if left == Left.EXIT and any(is_about for _, is_about in judged):
+        asks_cluster = any(is_about for _, is_about in judged)
+        if left == Left.EXIT and (asks_cluster or ASKS_CLUSTER.search(self.variables.text_of(node))):
             self.draft.skip(self.variables.lines(node), RAY)
             return Left.NOTHING
         if left == Left.EXIT and asks < Left.ACTIVE:
@@ -514,7 +531,7 @@ class Reader:
             lines = self.variables.lines(node)
             self.draft.skip(lines, STRUCTURE)
             return left
-        if any(is_about for _, is_about in judged):
+        if asks_cluster:
             place = self.variables.lines(conditions[0])
             self.draft.look(place, "the condition asks about the cluster, and stays as it is")
         return Left.ACTIVE

@@ -20,6 +20,8 @@ from slurmray.errors import UsageError
 # several are possible; and `Last`: see _measure.
 Node: TypeAlias = dict[str, Any]
 
+_SINCE = (3, 14)  # of mvdan.cc/sh: earlier ones write operators as numbers
+_TIMEOUT = 60  # seconds
 _MAX_TREE = 64 << 20  # bytes
 _MAX_MEMORY = 2 << 30  # Go itself reserves half of it
 _TOO_DEEP = "1:1: too long or nested too deeply; write a job spec by hand"
@@ -30,11 +32,16 @@ class BashSyntaxError(Exception):
 
 
 def find_parser() -> str:
-    """Return the path of shfmt; UsageError if it is not installed."""
+    """Return the path of shfmt; UsageError if it is not installed, or too old."""
     folders = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     parser = shutil.which("shfmt", path=os.pathsep.join(folders))
     if parser is None:
         raise UsageError("slurmray init --from needs shfmt, a parser of bash: pip install shfmt-py")
+    version = local_commands.run([parser, "--version"], timeout=_TIMEOUT).stdout
+    found = re.search(r"([0-9]+)\.([0-9]+)\S*", version)
+    if found and (int(found[1]), int(found[2])) < _SINCE:
+        text = f"{parser} is shfmt {found[0]}, which names no operators (before {'.'.join(map(str, _SINCE))})"
+        raise UsageError(f"{text}: pip install 'shfmt-py>=4.1'")
     return parser
 
 

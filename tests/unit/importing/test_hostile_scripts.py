@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,21 @@ def test_special_characters(text: str) -> None:
 def test_the_name_of_the_script_is_data() -> None:
     made = read_launcher("a\x1b[31m\nname: x", TRAINER.encode()).text
     assert made.splitlines()[0].startswith("# From a?[31m?name: x, by ")
+
+
+@pytest.mark.parametrize(("version", "is_refused"), [("v3.8.0", True), ("3.13.1", True), ("v3.14.0", False)])
+def test_an_old_parser(
+    version: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = shutil.which("shfmt", path=str(Path(sys.executable).parent))
+    (tmp_path / "shfmt").write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo {version} || exec {own} "$@"\n')
+    (tmp_path / "shfmt").chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: str(tmp_path / "shfmt"))
+    if is_refused:
+        with pytest.raises(UsageError, match=f"is shfmt {version.removeprefix('v')}, .*pip install"):
+            import_text(TRAINER)
+    else:
+        assert import_text(TRAINER).has_trainer
 
 
 def test_without_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:

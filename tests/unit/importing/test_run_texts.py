@@ -53,6 +53,16 @@ MAIN = "python3 -m verl.trainer.main_ppo"
         (f"srun bash <<'EOF'\nA=1\n{MAIN} a=$A\nEOF", f"{MAIN} a=1 {QUOTED}"),
         (f"A=$(cat <<'EOF'\nx  y\n\nz\nEOF\n)\n{MAIN} \"a=$A\"", rf"{MAIN} $'a=x  y\n\nz' {QUOTED}"),
         (f"ray start --head || exit 1\nA=1; ray stop; {MAIN} a=$A", f"{MAIN} a=1 {QUOTED}"),
+        (
+            f"a=()\nfor n in x; do a+=($(host $n)); done\nc=$(cat <<EOF\nray start --node-ip-address=${{a[0]}}\nEOF\n)\n"
+            f'srun bash -c "$c" &\nsrun bash -c "ray start --address ${{a[0]}}:1 --block" &\nA=1; {MAIN} a=$A',
+            f"{MAIN} a=1 {QUOTED}",
+        ),
+        (
+            "for i in {1..9}; do n=$(ray status | grep -c x); [ $n = 2 ] && break; exit 1; done\n"
+            f"while true; do w=$(srun ray status); [ $w = 2 ] && break; sleep 1; done\nA=1; {MAIN} a=$A",
+            f"{MAIN} a=1 {QUOTED}",
+        ),
         (f"OMP_NUM_THREADS=3 srun -N1 {MAIN} a=$((1 + 1))", f"{MAIN} a=2 {QUOTED}"),
         (f"timeout 5 {MAIN} a=$((1 + 1))", f"timeout 5 {MAIN} a=2 {QUOTED}"),
     ],
@@ -99,6 +109,7 @@ def test_the_script_s_own_arguments(tmp_path: Path) -> None:
         ("M=$1; shift; N=$1; shift", 2),
         ("set -u\nM=$1", 1),
         ("M=${1:-x}", 0),
+        ('while [[ $# -gt 0 ]]; do case "$1" in -m) M=$2; shift 2;; *) exit 1;; esac; done', 0),
         ("f() { echo $3; }\nf 1 2 3", 0),
         ("M=$(echo | awk '{print $2}')", 0),
     ],
