@@ -71,9 +71,8 @@ def assemble(
     for number, program in enumerate(programs):
         if program is trainer:
             continue
-        if number > last >= 0 and program.own_statement and not program.command.context.is_background:
-            draft.look(program.lines, "runs after the trainer; a job ends with its trainer")
-            program.own_statement.own = Left.NOTHING
+        if number > last >= 0 and not program.command.context.is_background:
+            draft.look(program.lines, "runs after the trainer, in its shell, and only on the head node")
         elif command := _own_command(program, reader):
             _add_stage(draft, program, command)
         elif program.command.context.is_background:
@@ -257,7 +256,7 @@ def _set_trainer(
     given: dict[str, str],
 ) -> None:
     draft, command, lines = importer.draft, trainer.command, trainer.lines
-    preset = find_preset(trainer.text)
+    preset = find_preset(trainer.text) or find_preset(reader.body())
     if preset:
         draft.set("preset", preset, lines[:1])
     _set_assigns(draft, trainer)

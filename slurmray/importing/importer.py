@@ -183,6 +183,10 @@ class Importer:
             self.draft.look(secrets, "a secret in the command, left out: take it from env, as null")
         return left
 
+    def handle_runner(self, command: Command) -> Left:
+        """Act on a call of a function that runs its arguments."""
+        return self._keep_before(command, command.words[1:])
+
     def _act(self, command: Command) -> Left:  # noqa: PLR0911 - a case each
         draft, program, lines = self.draft, command.program, command.lines
         if known.INSTALLERS.match(command.text):
@@ -191,6 +195,9 @@ class Importer:
             return self._run_ray_by(command)
         if handler := self.handlers.get(program):
             return handler(command)
+        if program == "scontrol" and command.verb == "requeue":
+            draft.look(lines, "it requeues the job: see requeue.max")
+            return Left.NOTHING
         if program in known.OPTIONS:
             draft.skip(lines, known.STRUCTURE)
             return Left.SETUP if "--" in command.text else Left.OPTION

@@ -160,6 +160,9 @@ class Handler(Protocol):
     def handle_command(self, command: Command) -> Left:
         """Act on a command."""
 
+    def handle_runner(self, command: Command) -> Left:
+        """Act on a call of a function that runs its arguments."""
+
     def judge_condition(self, words: list[Word]) -> tuple[Left, bool]:
         """Return what a command of a condition is, and whether it asks about the cluster."""
 
@@ -332,6 +335,11 @@ class Reader:
         if not words:
             return Left.ACTIVE
         name = words[0].constant or ""
+        pairs = [(each["Name"]["Value"], variables.value(each.get("Value"), lines[0])) for each in assigns]
+        made = Command(words, words, pairs, node, context, self)
+        if name in self.functions and len(words) > 1 and self._runs_arguments(self.functions[name]):
+            self.called.setdefault(name, Left.INERT)
+            return self.handler.handle_runner(made)
         if name in self.functions:
             return self._call(name, lines, context)
         if name == "trap":
@@ -341,8 +349,7 @@ class Reader:
                     self.draft.skip(variables.lines(self.functions[str(word.constant)]), "slurmray cleans up")
         if name in ("read", "mapfile", "readarray") or (name == "printf" and "-v" in words[1].beginning):
             return self._read_names(node, words, lines)
-        pairs = [(each["Name"]["Value"], variables.value(each.get("Value"), lines[0])) for each in assigns]
-        return self.handler.handle_command(Command(words, words, pairs, node, context, self))
+        return self.handler.handle_command(made)
 
     def _look_after_comments(self, arguments: list[Node]) -> None:
         """Note the words of a command after a comment, which ends it for bash, but not for shfmt."""
@@ -351,6 +358,11 @@ class Reader:
             if re.search(rb"\n[ \t]*#", between):
                 reason = "bash ends the command at the comment above, so the command never got this"
                 self.draft.look(self.variables.lines(word), reason)
+
+    def _runs_arguments(self, function: Node) -> bool:
+        """Whether a function runs its arguments as a command, e.g. `run() { echo "$@"; "$@"; }`."""
+        firsts = [call["Args"][0] for call in calls_in(function["Body"]) if call.get("Args")]
+        return any(self.variables.text_of(first) in ('"$@"', "$@", '"${@}"') for first in firsts)
 
     def _call(self, name: str, lines: list[int], context: Context) -> Left:
         self.draft.skip(lines, f"it calls {name}, whose lines are below by themselves")
@@ -390,7 +402,8 @@ class Reader:
         if node is not None and _is_about_nodes(variables.text_of(node)) and not context.is_conditional:
             if is_export and name not in HEAD_VARIABLES:
                 self._set_head(name, is_array, lines)
-                return self.handler.handle_export(name, Word((Part("", "code"),), lines[0]), lines, context)
+                self.remove(node["Pos"]["Offset"], node["End"]["Offset"], self.head_names.pop(name))
+                return self.handler.handle_export(name, variables.texts[name], lines, context)
             return self._set_head(name, is_array, lines)
         if assign.get("Index"):
             self._set_unknown(name, is_array=True)

@@ -231,7 +231,6 @@ def test_prepare_services_and_trainer() -> None:
         "vllm serve Qwen/Qwen3-8B --port 8000 &",
         "while ! curl -sf http://localhost:8000/health; do sleep 1; done",
         "python -m verl.trainer.main_ppo trainer.nnodes=1 a=b",
-        "python report.py",
     )
     assert made["prepare"] == [
         {"name": "gsm8k", "run": ["python", "data/gsm8k.py", "--out", "/data"]},
@@ -439,7 +438,8 @@ def test_options_with_secrets(name: str, is_secret: bool) -> None:
 
 @pytest.mark.parametrize("last", ["chmod +x a.sh", "touch done", "cp -r out /results"])
 def test_what_only_handles_files_is_no_trainer(last: str) -> None:
-    assert run("python my_program.py", last)["run"] == ["python", "my_program.py"]
+    lines = run("python my_program.py", last)["run"].split("\n")
+    assert lines[1:] == ['python my_program.py "${preset_args[@]}"', last]
     assert looks(f"python my_program.py\n{last}\n") == [2]
 
 

@@ -54,8 +54,9 @@ MAIN = "python3 -m verl.trainer.main_ppo"
         (f"A=$(cat <<'EOF'\nx  y\n\nz\nEOF\n)\n{MAIN} \"a=$A\"", rf"{MAIN} $'a=x  y\n\nz' {QUOTED}"),
         (f"ray start --head || exit 1\nA=1; ray stop; {MAIN} a=$A", f"{MAIN} a=1 {QUOTED}"),
         (
-            f"a=()\nfor n in x; do a+=($(host $n)); done\nc=$(cat <<EOF\nray start --node-ip-address=${{a[0]}}\nEOF\n)\n"
-            f'srun bash -c "$c" &\nsrun bash -c "ray start --address ${{a[0]}}:1 --block" &\nA=1; {MAIN} a=$A',
+            "a=()\nfor n in x; do a+=($(host $n)); done\n"
+            'c=$(cat <<EOF\nray start --node-ip-address=${a[0]}\nEOF\n)\nsrun bash -c "$c" &\n'
+            f'srun bash -c "ray start --address ${{a[0]}}:1 --block" &\nA=1; {MAIN} a=$A',
             f"{MAIN} a=1 {QUOTED}",
         ),
         (
@@ -63,6 +64,14 @@ MAIN = "python3 -m verl.trainer.main_ppo"
             f"while true; do w=$(srun ray status); [ $w = 2 ] && break; sleep 1; done\nA=1; {MAIN} a=$A",
             f"{MAIN} a=1 {QUOTED}",
         ),
+        (
+            'run() { echo "+ $*"; "$@"; }\nstart() { run ray start "$@"; }\nstart --head\n'
+            f"run {MAIN} a=$((1 + 1))",
+            f"{MAIN} a=2 {QUOTED}",
+        ),
+        (f"export H=$(hostname)\n{MAIN} a=$H", f"{MAIN} a=head {QUOTED}"),
+        (f'C="{MAIN}"\n[ -n "x" ] && C="$C a=1"\neval "$C"', f"{MAIN} a=1 {QUOTED}"),
+        (f"A=1\n{MAIN} a=$A\npython after.py", f"{MAIN} a=1 {QUOTED}\npython after.py"),
         (f"OMP_NUM_THREADS=3 srun -N1 {MAIN} a=$((1 + 1))", f"{MAIN} a=2 {QUOTED}"),
         (f"timeout 5 {MAIN} a=$((1 + 1))", f"timeout 5 {MAIN} a=2 {QUOTED}"),
     ],
