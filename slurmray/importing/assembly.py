@@ -403,7 +403,13 @@ def _choose(left: list[Statement]) -> list[Statement]:
     for number, statement in enumerate(left):
         for name in statement.names if statement.left == Left.INERT else ():
             setters.setdefault(name, []).append(number)
-    todo = [number for number, statement in enumerate(left) if statement.left > Left.INERT]
+    programs = sum(statement.left == Left.ACTIVE for statement in left)
+    todo = [
+        number
+        for number, statement in enumerate(left)
+        # With programs after the trainer, the exit code is what the script says.
+        if statement.left > Left.INERT or (programs > 1 and re.match(r"exit\b", statement.text))
+    ]
     kept = set(todo)
     while todo:
         text = left[todo.pop()].text

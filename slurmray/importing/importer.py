@@ -201,7 +201,8 @@ class Importer:
         if program in known.OPTIONS:
             draft.skip(lines, known.STRUCTURE)
             return Left.SETUP if "--" in command.text else Left.OPTION
-        if program == "shift" or (program in ("exit", "return") and command.context.is_conditional):
+        is_end = program == "return" or (program == "exit" and command.context.is_conditional)
+        if program == "shift" or is_end:
             draft.skip(lines, known.STRUCTURE)
             return Left.SETUP if program == "shift" else Left.EXIT
         if program in known.PROGRAMS and not _writes_data(command):
@@ -236,7 +237,8 @@ class Importer:
     def _add_program(self, command: Command, shell: str = "") -> Left:
         """Keep a program; what only starts it somewhere, e.g. srun, is removed from the source."""
         reader, words = command.reader, command.words
-        if command.program.startswith("python") and known.RAY_STATE.search(command.text):
+        source = reader.variables.source[command.node["Pos"]["Offset"] : command.node["Last"][0]].decode()
+        if re.match(r"python|uv$", command.program) and known.RAY_STATE.search(source):
             self.draft.skip(command.lines, known.RAY)
             return Left.NOTHING
         for name, value in command.assigns:

@@ -247,12 +247,16 @@ class Reader:
         """Return what is left of the script."""
         return "\n".join(each.text for each in self.statements if each.left).strip("\n")
 
+    def _is_removed(self, node: Node) -> bool:
+        start, end = (node.get(key, {}).get("Offset", -1) for key in ("Pos", "End"))
+        return any(first <= start < end <= last for first, last, _ in self.edits)
+
     def sets(self, node: object) -> Iterator[str]:
         """Yield the variables and functions that a statement sets."""
         if isinstance(node, list):
             for item in node:
                 yield from self.sets(item)
-        elif isinstance(node, dict):
+        elif isinstance(node, dict) and not self._is_removed(node):
             kind, name = node.get("Type"), node.get("Name")
             if name:
                 yield name["Value"]
@@ -274,8 +278,7 @@ class Reader:
                 yield from self.uses(item, in_functions=in_functions)
         elif isinstance(node, dict):
             kind = node.get("Type")
-            start, end = (node.get(key, {}).get("Offset", -1) for key in ("Pos", "End"))
-            if any(first <= start < end <= last for first, last, _ in self.edits):
+            if self._is_removed(node):
                 return
             if kind == "ParamExp":
                 has_default = (node.get("Exp") or {}).get("Op") in (":-", "-", ":=", "=", ":+", "+")

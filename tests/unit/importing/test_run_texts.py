@@ -141,6 +141,18 @@ def test_the_name_of_an_argument() -> None:
     assert "'FILL IN: $1 (MODEL)'" in fields('MODEL="$1"\npython train.py $MODEL')["run"]
 
 
+def test_the_exit_code_that_the_script_chooses(tmp_path: Path) -> None:
+    script = "A=1\npython train.py $A\nrc=$(($? + 5))\npython after.py\nexit $((rc + 2))"
+    assert execute(fields(script)["run"], tmp_path)[0] == 7
+
+
+def test_a_function_that_waits_for_ray(tmp_path: Path) -> None:
+    """Without its loop it would end the job."""
+    wait = "python - <<PY && return 0\nimport ray; ray.init(); assert len(ray.nodes()) == 2\nPY"
+    script = f"w() {{\n  for i in 1 2; do\n    {wait}\n  done\n  return 1\n}}\nw || exit 1\nA=1; {MAIN} a=$A"
+    assert started(script, tmp_path) == [f"{MAIN} a=1"]
+
+
 def test_plain_words_become_a_list() -> None:
     made = fields("echo hello\nset -e\nsrun -N1 python train.py 'a b' \"c\" \\$d > x.log 2>&1\nexit $?")
     assert made["run"] == ["python", "train.py", "a b", "c", "$d"]
