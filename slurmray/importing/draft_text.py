@@ -26,11 +26,11 @@ def write_fields(draft: Draft) -> str:
 
 
 def write_looks(draft: Draft, numbers: Iterable[int], lines: Sequence[str]) -> str:
-    """Return comments about the lines that need a look. lines: of the script."""
+    """Return comments about what is left to do: variables, and lines that need a look. lines: of the script."""
     looks = [number for number in numbers if draft.notes[number].looks]
-    if not looks:
-        return ""
-    text = ["# Please look at these lines of the script:"]
+    given = [path[1] for path, value in draft.fields.items() if path[0] == "env" and value is None]
+    text = [f"# Export before sbatch, or write into env_file: {clean(', '.join(given))}"] * bool(given)
+    text += ["# Please look at these lines of the script:"] * bool(looks)
     for first, last, notes in _runs(draft, looks):
         source = _shown(draft, lines[first - 1].strip())
         text.append(
@@ -50,7 +50,7 @@ def write_lines(draft: Draft, numbers: Iterable[int]) -> str:
 
 
 def _reasons(draft: Draft, notes: Notes) -> str:
-    became = ", ".join(notes.became)
+    became = ", ".join(dict.fromkeys(name.partition(".")[0] for name in notes.became))
     skipped = [reason for reason in notes.skipped if reason not in (STRUCTURE, CONTINUES)]
     remarks = [f"became {became}"] * bool(became and notes.looks) + notes.remarks
     if became and skipped:  # only a part of the line became a field

@@ -300,10 +300,11 @@ def test_lines_of_a_script_within_the_script() -> None:
         'srun bash -c "\n  set -e\n  docker run -d --rm \\\n    -v /a:/b \\\n    --shm-size 8g \\\n'
         '    img \\\n    sleep infinity\n  echo \\"x\\"\n"\ndocker exec c python train.py\n'
     )
-    found = verdicts(import_text(script).text)
-    assert "container.mounts" in found[4]
-    assert "container.shm_size" in found[5]
-    assert "container.image" in found[6]
+    text = import_text(script).text
+    assert "    - /a:/b # line 4\n" in text
+    assert "  shm_size: 8g # line 5\n" in text
+    assert "  image: img # line 6\n" in text
+    found = verdicts(text)
     assert found[8] == "not needed because: it only prints"
 
 
@@ -409,7 +410,7 @@ def test_an_activation_for_ray_alone() -> None:
 def test_default_values_are_remarks() -> None:
     script = "export LR=${LR:-1e-6}\npython train.py --lr $LR\n"
     made = import_text(script)
-    assert verdicts(made.text)[1] == "became env.LR (LR: its default, not your environment)"
+    assert verdicts(made.text)[1] == "became env (LR: its default, not your environment)"
     assert fields(script)["env"] == {"LR": "1e-6"}
 
 

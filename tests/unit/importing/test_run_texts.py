@@ -146,6 +146,25 @@ def test_the_exit_code_that_the_script_chooses(tmp_path: Path) -> None:
     assert execute(fields(script)["run"], tmp_path)[0] == 7
 
 
+@pytest.mark.parametrize("guard", ["[ $? -eq 0 ] || exit 5", 'if [ -z "$PID" ]; then exit 5; fi'])
+def test_a_check_whether_ray_has_started(guard: str, tmp_path: Path) -> None:
+    """Without what it checks, it would end the job."""
+    script = f"f() {{\n  ray start --head --block &\n  PID=$!\n  {guard}\n}}\nf\nA=1; {MAIN} a=$A"
+    assert started(script, tmp_path) == [f"{MAIN} a=1"]
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        "if [ $X = 1 ]; then\n  ray stop\nelse\n  python other.py\nfi",
+        "case $X in\n1) ray stop ;;\n*) python other.py ;;\nesac",
+    ],
+)
+def test_a_branch_without_anything_left(structure: str, tmp_path: Path) -> None:
+    assert started(f"{structure}\n{MAIN} a=$X", tmp_path, X="1") == [f"{MAIN} a=1"]
+    assert started(f"{structure}\n{MAIN} a=$X", tmp_path, X="2") == ["python other.py", f"{MAIN} a=2"]
+
+
 def test_a_function_that_waits_for_ray(tmp_path: Path) -> None:
     """Without its loop it would end the job."""
     wait = "python - <<PY && return 0\nimport ray; ray.init(); assert len(ray.nodes()) == 2\nPY"
@@ -194,6 +213,11 @@ def test_programs_are_never_dropped(line: str) -> None:
     steps = [step["run"] for step in made.get("prepare", [])]
     texts = [text if isinstance(text, str) else " ".join(text) for text in [made["run"], *steps]]
     assert any(line in text for text in texts)
+
+
+def test_what_is_left_to_do_stands_first() -> None:
+    text = import_text("A=$X\nexport WANDB_API_KEY=abc123def\npython train.py $A $HOME\n").text
+    assert text.index("WANDB_API_KEY, X\n") < text.index("please look") < text.index("\nenv:")
 
 
 def test_no_trainer() -> None:
