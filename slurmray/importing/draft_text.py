@@ -26,7 +26,7 @@ def write_fields(draft: Draft) -> str:
 
 
 def write_looks(draft: Draft, numbers: Iterable[int], lines: Sequence[str]) -> str:
-    """Return comments about what is left to do: variables, and lines that need a look. lines: of the script."""
+    """Return comments about what is left to do: variables, and lines of the script that need a look."""
     looks = [number for number in numbers if draft.notes[number].looks]
     given = [path[1] for path, value in draft.fields.items() if path[0] == "env" and value is None]
     text = [f"# Export before sbatch, or write into env_file: {clean(', '.join(given))}"] * bool(given)

@@ -104,8 +104,6 @@ def find_secrets(words: Sequence[Word], program: str) -> Iterator[tuple[Word, st
             and (header := _HEADER.fullmatch(text[:_MAX_HEADER]))
         ):
             yield word, header[1]
-        elif match := SECRET_VALUE.search(text):
-            yield word, match[0]
         elif not text.startswith("-") and number in arguments:
             yield word, text
         else:

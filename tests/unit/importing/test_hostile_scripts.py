@@ -193,6 +193,14 @@ def test_no_secret_is_written(text: str, end: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "form", ["python train.py --api-key {} $X", "A=$X; curl -u {} $A; python train.py $A"]
+)
+def test_a_short_secret(form: str) -> None:
+    """It is not looked for elsewhere, as it may be part of other words."""
+    assert "q7z" not in import_text(form.format("q7z")).text
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "# \x1b[31mred\x1b]0;title\x07\n" + TRAINER,

@@ -161,6 +161,7 @@ def test_a_check_whether_ray_has_started(guard: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_branch_without_anything_left(structure: str, tmp_path: Path) -> None:
+    assert "ray stop" not in fields(f"{structure}\n{MAIN} a=$X")["run"]
     assert started(f"{structure}\n{MAIN} a=$X", tmp_path, X="1") == [f"{MAIN} a=1"]
     assert started(f"{structure}\n{MAIN} a=$X", tmp_path, X="2") == ["python other.py", f"{MAIN} a=2"]
 
