@@ -9,12 +9,13 @@ from slurmray import files, yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.plan import Advice, Finding
 from slurmray.presets import nemo_rl, openrlhf, rlinf, roll, search_r1, skyrl, slime, verl
-from slurmray.presets.command_line import as_argv, parse_command
+from slurmray.presets.command_line import parse_command
 from slurmray.presets.context import MAX_GPUS, PresetContext
 from slurmray.presets.placement import check_placement
 from slurmray.presets.precision import uses_bf16
 from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.preset import Preset
+from slurmray.spec.types import as_argv
 from slurmray.yaml_source import Source
 
 _TRAINERS: dict[str, Callable[[PresetContext], None]] = {

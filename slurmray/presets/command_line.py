@@ -83,13 +83,6 @@ class CommandLine:
         return None
 
 
-def as_argv(run: Sequence[str] | str | None) -> list[str] | None:
-    """Return `run` as an argv. bash has what is appended to that of a text as "$@"."""
-    if isinstance(run, str):
-        return ["bash", "-c", run, "slurmray"]
-    return None if run is None else list(run)
-
-
 def parse_command(run: Sequence[str] | str | None) -> CommandLine:
     """Parse `run` of a job spec. From a text for bash, take the one command that runs Python."""
     if run is None:

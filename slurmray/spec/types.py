@@ -196,6 +196,13 @@ def _parse_program(value: object) -> object:
     return command
 
 
+def as_argv(run: Sequence[str] | str | None) -> list[str] | None:
+    """Return `run` as an argv. bash has what is appended to that of a text as "$@"."""
+    if isinstance(run, str):
+        return ["bash", "-c", run, "slurmray"]
+    return None if run is None else list(run)
+
+
 def _parse_command(value: object) -> str | list[str]:
     if isinstance(value, list | tuple):
         if not value:

@@ -21,10 +21,10 @@ from slurmray.agent.container import variables
 from slurmray.agent.container.ray import command as ray_command
 from slurmray.errors import ExitCode
 from slurmray.plan import Fact
-from slurmray.presets.command_line import as_argv
 from slurmray.resources import data_folder
 from slurmray.slurm import syntax
 from slurmray.spec.job_spec import JobSpec
+from slurmray.spec.types import as_argv
 
 # Fixed: dstack gives a node to one run at a time, and these lie below the kernel's ephemeral ports.
 DEFAULT_PORTS = {
