@@ -206,7 +206,7 @@ class ContainerProcess:
         context = self.context
         context.is_ready = True
         self.ray.watch.release_ports()
-        self.ray.start_rest()
+        self.ray.mark_ready()
         self.write_attach_programs()
         if context.is_head:
             self.head.send_attach()

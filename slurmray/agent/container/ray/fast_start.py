@@ -39,8 +39,8 @@ for _ in $(seq 75); do [ ! -e "$ready" ] || break; sleep 0.2; done
 sleep "$seconds"
 exec nice -n "$nice" "$@"
 """
-AT_ONCE = ("0", "0")  # arguments of the program for what tasks need: their output, runtime environments
-IDLE = ("5", "10")  # for what only people look at
+WHEN_READY = ("0", "0")  # $2 and $3 for what tasks need: their output, runtime environments
+LATER = ("5", "10")  # for what only people look at
 
 
 def reason_against(version: "Tuple[int, ...]", text: str) -> str:
@@ -128,11 +128,11 @@ class Commands:
         if process_type == "dashboard":
             self.dashboard_url = dashboard_url(command)
             # Without an address to publish, the trainer's `ray.init` waits for the dashboard.
-            return self._later(command, IDLE) if self.dashboard_url else command
+            return self._later(command, LATER) if self.dashboard_url else command
         if process_type == "monitor":
-            return self._later(command, IDLE)
+            return self._later(command, LATER)
         if process_type == "log_monitor":
-            return self._later(command, AT_ONCE)
+            return self._later(command, WHEN_READY)
         return self._change_raylet(command) if process_type == "raylet" else command
 
     def _change_raylet(self, command: "List[str]") -> "List[str]":
@@ -141,9 +141,9 @@ class Commands:
         for argument in command:
             name, equals, value = argument.partition("=")
             if name == "--dashboard_agent_command" and value:
-                value = self._prefix(IDLE) + value
+                value = self._prefix(LATER) + value
             elif name == "--runtime_env_agent_command" and value:
-                value = self._prefix(AT_ONCE) + value
+                value = self._prefix(WHEN_READY) + value
             elif name == "--num_prestart_python_workers":
                 value = "1"
             changed.append(name + equals + value)
@@ -160,7 +160,7 @@ class Commands:
 
 
 def find_optional_packages(utils: "Any") -> None:
-    """Let Ray look for the packages of its dashboard. It imports them if one is missing, to say so.
+    """Let Ray look for the packages of its dashboard. It imports them only if one is missing, for the error.
 
     utils: Ray's module with that check.
     """

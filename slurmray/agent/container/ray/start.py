@@ -101,8 +101,8 @@ class RayProcess(Part):
         assert self._input  # noqa: S101 - of the process that got its address
         self._input.close()
 
-    def start_rest(self) -> None:
-        """Let the processes start that do so later: the cluster is ready."""
+    def mark_ready(self) -> None:
+        """Write the file for which processes of Ray wait: the cluster is ready."""
         open(os.path.join(self.context.folder, fast_start.READY), "w").close()
 
     def does_gcs_answer(self) -> bool:

@@ -49,9 +49,9 @@ DASHBOARD = ["--host=127.0.0.1", "--port=1", "--port-retries=0"]
 @pytest.mark.parametrize(
     ("kind", "options", "begins"),
     [
-        ("dashboard", DASHBOARD, "idle"),
+        ("dashboard", DASHBOARD, "later"),
         ("dashboard", [], "at once"),
-        ("monitor", [], "idle"),
+        ("monitor", [], "later"),
         ("log_monitor", [], "ready"),
     ],
 )
@@ -59,7 +59,7 @@ def test_processes_that_start_later(
     tmp_path: Path, kind: str, options: list[str], begins: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are their program's process from the start, and begin when the cluster is ready."""
-    monkeypatch.setattr(fast_start, "IDLE", ("0.5", "10"))
+    monkeypatch.setattr(fast_start, "LATER", ("0.5", "10"))
     folder = tmp_path / "a folder"
     folder.mkdir()
     commands = fast_start.Commands(str(folder), agent_port=True, may_wait=True)
@@ -70,7 +70,7 @@ def test_processes_that_start_later(
         if begins != "at once":
             assert not select.select([process.stdout], [], [], 0.5)[0]
         (folder / fast_start.READY).touch()
-        nice = min(19, os.nice(0) + (10 if begins == "idle" else 0))
+        nice = min(19, os.nice(0) + (10 if begins == "later" else 0))
         assert process.stdout.read() == f"{process.pid} {nice} {options}\n"
 
 
