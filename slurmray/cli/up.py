@@ -19,6 +19,7 @@ trap 'exit 0' HUP INT QUIT TERM USR1 USR2; while :; do sleep 3600 & wait $!; don
 # Fields that go with a trainer.
 _TRAINER_ONLY = ("preset", "launch", "ray.runtime_env", "sweep", "slurm.array")
 _MAY_IDLE = (("watch.action", "report"), ("watch.stall", "0"))  # while nobody uses it
+_AT_ONCE = ("ray.start", "standard")  # people use the dashboard, which otherwise starts seconds later
 
 
 @click.command(options_metavar="[JOB.yaml] [OPTIONS]")
@@ -39,7 +40,7 @@ def up(*, job: Path | None, **flags: str | tuple[str, ...] | None) -> int:
     from slurmray.cli.rendered import given, render_job
 
     without = [(field, "null") for field in _TRAINER_ONLY]
-    rendered = render_job(job, [*given(flags), *without, *_MAY_IDLE], ["sh", "-c", _WAIT])
+    rendered = render_job(job, [*given(flags), *without, *_MAY_IDLE, _AT_ONCE], ["sh", "-c", _WAIT])
     rendered.require_variables()
     submitted = rendered.submit()
     show(f"submitted job {submitted.id}, {rendered.spec.name}: {rendered.resources}", err=True)

@@ -609,6 +609,7 @@ def test_up(jobs: Jobs) -> None:
     jobs.cluster.run(["scancel", "--batch", "--signal=URG", str(number)])  # as Slurm does
     job = jobs.wait_end(number)
     assert (job.state, job.code) == ("COMPLETED", "0:0"), job.log
+    assert "using Ray's own start: ray.start is standard\n" in job.log, "with the dashboard at once"
 
 
 def test_up_of_a_job_that_fails(jobs: Jobs) -> None:
