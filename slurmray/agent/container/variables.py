@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
+    from ..wire.settings import Settings
     from .node_context import NodeContext
 
     Variables = Mapping[str, Optional[str]]
@@ -37,6 +38,7 @@ NO_METRICS = {
 }
 # Seconds by which Ray's own timeouts are longer than the probe's, whose error names the missing nodes.
 TIMEOUT_MARGIN = 60
+HEARTBEAT_MARGIN = 6  # seconds after the timeout in which a node is lost: see heartbeat.answer_wait
 MAX_NO_PROXY = 100000  # characters; a variable can have 128 KiB on Linux (MAX_ARG_STRLEN)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -102,7 +104,21 @@ def start_timeouts(context: "NodeContext") -> "Variables":
         # second by default (1,000, at most 10 times). So do processes that connect to a raylet.
         "RAY_raylet_client_connect_timeout_milliseconds": "50",
         "RAY_raylet_client_num_connect_attempts": "200",
+        **_health_checks(context.settings),
     }
+
+
+def _health_checks(settings: "Settings") -> "Variables":
+    """How long the GCS waits for a raylet: longer than slurmray, whose nodes may come back until then.
+
+    While packets are lost, a check takes as long as its timeout; where there is no route, it fails at once.
+    Ray waits 3 seconds after either. Its own values, 5 checks of 10 seconds, are 15 to 65 seconds. They stay
+    where the job goes on without a lost node, so that Ray starts its actors again as soon as always.
+    """
+    if settings["on_node_loss"] == "continue":
+        return {}
+    checks = max(5, 2 + (settings["timeouts"]["heartbeat"] + HEARTBEAT_MARGIN) // 3)
+    return {"RAY_health_check_failure_threshold": str(checks), "RAY_health_check_timeout_ms": "3000"}
 
 
 def network(context: "NodeContext") -> "Variables":

@@ -362,7 +362,8 @@ class Controller(Decider):
         self.endings.on_signal(message["name"], now)
 
     def _on_tether_lost(self, node: str, _message: "messages.TetherLost", _now: float) -> None:
-        self._fail(Failure([node], "ray", "the node's task was killed"))
+        if not self.losses.is_aborted:
+            self._fail(Failure([node], "ray", "the node's task was killed"))
 
     def _on_thread_error(self, node: str, message: "messages.ThreadError", _now: float) -> None:
         self._log_once("%s: %s" % (node, message["text"]), message["text"])

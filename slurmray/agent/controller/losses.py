@@ -36,7 +36,7 @@ class Losses(Decider):
         self._boots: "Dict[str, int]" = {}  # node -> when it booted, as slurmctld first said
         self._closed: "List[str]" = []  # late nodes whose connection is no longer there
         self._proofs: "Dict[str, str]" = {}  # late node -> what Slurm's record of it shows
-        self._is_aborted = False  # srun ends all tasks
+        self.is_aborted = False  # srun ends all tasks, because of one node that it names
         self._answered = float("-inf")  # when another host, or slurmctld, last did
         self._without_task: "Dict[str, float]" = {}  # nodes on which the step is over, and since when
         self._killed: "Dict[str, float]" = {}  # nodes whose task was killed, and since when; -1: a moment ago
@@ -63,7 +63,7 @@ class Losses(Decider):
         """Look in what srun prints for a lost node; return the failure. nodes: of its step."""
         for name in srun_errors.nodes_of_killed_tasks(line, nodes):
             self._killed.setdefault(name, -1.0)
-            if self._is_aborted:  # srun would wait for the lost one as long as KillWait
+            if self.is_aborted:  # srun would wait for the lost one as long as KillWait
                 self.state.lose_task(name)
         lost = srun_errors.lost_node(line, nodes)
         if not lost:
@@ -71,7 +71,7 @@ class Losses(Decider):
         name, text, is_over = lost
         self.state.lose_host(name)
         if is_over:
-            self._is_aborted = True
+            self.is_aborted = True
             self.monitor.forget(name)
             self.state.lose_task(name)
         return Failure([name], "node_lost", text, must_end=is_over)

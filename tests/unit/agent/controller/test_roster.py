@@ -714,6 +714,19 @@ def test_srun_loses_a_second_node_while_the_trainer_ends() -> None:
     assert next_nodes(cluster, roster, 1) == "145"
 
 
+def test_srun_ends_all_tasks_because_of_one_node() -> None:
+    """The others, and the spare ones, are not to blame."""
+    cluster, roster = training(2, on_node_loss="restart")
+    line = "srun: error: Aborting, io error and missing step on node 1"
+    cluster.controller.on_srun_error(line, cluster.nodes)
+    for node in ("node1", "node3", "node5"):
+        cluster.receive(node, "tether_lost")
+    cluster.controller.losses.on_step_over(cluster.nodes, cluster.now)
+    assert next_nodes(cluster, roster, 60) == "134"
+    assert roster.failed == ["node2"]
+    assert cluster.events("set_aside") == []
+
+
 def test_two_nodes_without_one_of_their_gpus() -> None:
     cluster, roster = training(2, on_node_loss="restart")
     cluster.exit(1, *cluster.nodes)
