@@ -231,7 +231,7 @@ def test_ports_reject_clients_without_the_token(alice: Running, host: str) -> No
     local = [("127.0.0.1", port) for _, port in alice.listeners("node1")]
     for token in (None, "0" * 64):
         answer = send_requests(alice, host, ports_to_try + local * (host == "node1"), token)
-        assert answer["rejected"] > 300, answer
+        assert answer["rejected"] > 250, answer  # one worker process of each raylet has started
         assert [one for one in answer["answered"] if not is_public(one[1])] == []
         assert answer["client"] != "connected"
     # The same requests are answered with the token, so they are valid.
