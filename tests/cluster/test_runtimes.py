@@ -60,7 +60,7 @@ def run_example(
 ) -> tuple[Job, dict[str, Any]]:
     """Run an example with a stand-in for its trainer; return the job and the output of the stand-in."""
     text = (ROOT / f"examples/{name}.yaml").read_text()
-    for old, new in {"cpus_per_task: 28": "cpus_per_task: 2", "mem: 200G": "mem: 1G", **replaced}.items():
+    for old, new in {"cpus_per_task: 32": "cpus_per_task: 2", "mem: 200G": "mem: 1G", **replaced}.items():
         assert old in text, f"{old} is not in the example any more"
         text = text.replace(old, new)
     (jobs.folder / "train.py").write_text(STAND_IN.read_text())
