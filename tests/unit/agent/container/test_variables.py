@@ -424,7 +424,9 @@ def test_timeouts_of_ray_are_longer_than_the_probe_s(context: Any) -> None:
 def test_ray_s_health_checks_last_longer_than_heartbeat_timeout(context: Any, heartbeat: int) -> None:
     """Also where each of them fails at once, after which Ray waits 3 seconds."""
     context.settings["timeouts"]["heartbeat"] = heartbeat
-    seconds = 3 * (int(variables.start_timeouts(context)["RAY_health_check_failure_threshold"]) - 1)
+    checks = variables.start_timeouts(context)["RAY_health_check_failure_threshold"]
+    assert checks
+    seconds = 3 * (int(checks) - 1)
     assert heartbeat + 6 < seconds < heartbeat + 12
     context.settings["on_node_loss"] = "continue"
     assert "RAY_health_check_failure_threshold" not in variables.start_timeouts(context)
