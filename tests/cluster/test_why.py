@@ -188,7 +188,7 @@ def test_slurm_is_the_first_to_notice_a_lost_node(
     for text in shown[:2]:
         assert f"exclude={lost}" in text
         assert f"exclude={other}" not in text
-    assert "8 s (SlurmdTimeout), before slurmray acts after 31 s" in " ".join(
+    assert "8 s (SlurmdTimeout), before slurmray acts after 28 s" in " ".join(
         slurmray("doctor").stdout.split()
     )
 
