@@ -25,9 +25,9 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Advice:
-    """The result of a preset. Without a preset: `run` of the job spec, and nothing else."""
+    """The result of a preset. Without a preset: `run` of the job spec as argv, and nothing else."""
 
-    run: list[str] | str | None  # the trainer's command
+    run: list[str] | None  # the trainer's argv
     # More variables for Ray and the trainer on every node, without those in the job spec's `env`.
     env: dict[str, str] = field(default_factory=dict)
     node_env: dict[str, Fact] = field(default_factory=dict)  # values that only the node knows

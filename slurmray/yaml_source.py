@@ -86,6 +86,7 @@ class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
 _NULL = "tag:yaml.org,2002:null"
 for _loader in (_Loader, _FastLoader):
     _loader.add_implicit_resolver(_NULL, re.compile(r"(?:~|null|)$"), ["~", "n", ""])
+RESOLVERS = _Loader.yaml_implicit_resolvers  # also for what writes YAML
 
 
 def _place_at(text: str, offset: int) -> Place:

@@ -8,7 +8,7 @@ of `make demo-verl`, with what is between `step:1` and `train/loss:5.6` cut. doc
 commands print for the script of docs/first-hour.md, with `$` before each:
 
     slurmray init --from train.slurm -o job.yaml
-    sed -n 2,16p job.yaml
+    sed -n 2,23p job.yaml
 
 It needs rich. The picture holds the log as text in <desc>, for screen readers and for the tests.
 """

@@ -63,6 +63,7 @@ _OTHER_OPTIONS = {
 _RESERVED_SHORT = {"-D": "chdir", "-G": "gpus", "-n": "ntasks"}
 _TAKES_TRAINER = ("render", "check", "submit", "rehearse")
 _TAKES_COMMAND = (*_TAKES_TRAINER, "attach")
+_TAKES_ARGUMENTS = (*_TAKES_COMMAND, "init")
 _COMMAND_TEXT = f"{', '.join(_TAKES_COMMAND[:-1])} or {_TAKES_COMMAND[-1]}"
 _NEEDS_CURRENT_FOLDER = ("init", "up", "doctor", "config", "mcp", *_TAKES_TRAINER)
 
@@ -160,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         own, trainer = split(sys.argv[1:] if argv is None else argv)
         if trainer and not own:
             raise UsageError(f"slurmray: no subcommand before --; use {_COMMAND_TEXT}")
-        if trainer and own[0] in _SUBCOMMANDS and own[0] not in _TAKES_COMMAND:
+        if trainer and own[0] in _SUBCOMMANDS and own[0] not in _TAKES_ARGUMENTS:
             raise UsageError(f"slurmray {own[0]}: takes no command; leave out -- and everything after it")
         _check_stdout_and_folder(own)
         code = slurmray.main(own or ["--help"], prog_name="slurmray", standalone_mode=False, obj=trainer)

@@ -29,7 +29,9 @@ def _titles(ctx: click.Context) -> dict[str, str]:
 
 
 @click.command(options_metavar="[OPTIONS]")
-@click.argument("example", required=False, metavar="[EXAMPLE]", shell_complete=completion(_titles))
+@click.argument(
+    "example", required=False, metavar="[EXAMPLE] [-- ARGUMENT...]", shell_complete=completion(_titles)
+)
 @click.option(
     "--from",
     "launcher",
@@ -41,7 +43,10 @@ def _titles(ctx: click.Context) -> dict[str, str]:
 @output_option("The job spec to write; - is standard output.  [default: job.yaml]")
 @flag("--force", help="Overwrite existing files.")
 @flag("--json", "is_json", help="Print files: {NAME: TEXT} as JSON, and write nothing.")
+@click.pass_obj
 def init(
+    arguments: list[str],
+    /,
     example: str | None,
     launcher: Path | None,
     output: Path | None,
@@ -56,7 +61,8 @@ def init(
 
     With --from, read a script of yours in place of an example: #SBATCH lines, containers, Ray, data
     preparation, servers and the trainer. Nothing of it is run. Comments in the job spec have what became of
-    each line, and which lines you have to look at.
+    each line, and which lines you have to look at. ARGUMENT...: those with which you start the script. Exit
+    code 2 if no trainer is found; the job spec is written, and says where to fill it in.
 
     With --json and neither it prints examples: {NAME: TITLE}.
 
@@ -66,14 +72,17 @@ def init(
       slurmray init verl --nodes 4 --partition gpu --account rl
       slurmray init rlinf --nodes 2 -o math.yaml
       slurmray init --from my_script.slurm
+      slurmray init --from my_script.slurm -- Qwen/Qwen3-8B 4
     """
     changes = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
     if launcher is not None:
         if example is not None or changes:
             other = changes[0][0] if changes else example
             raise UsageError(f"slurmray init: {other} and --from; leave one of them out")
-        _import(launcher, output or _JOB, force, is_json=is_json)
+        _import(launcher, output or _JOB, force, arguments or None, is_json=is_json)
         return
+    if arguments:
+        raise UsageError("slurmray init: the arguments after -- are those of a script; add --from SCRIPT")
     known = _examples()
     if example is None:
         if output or force or changes:
@@ -108,24 +117,27 @@ def _print_files(texts: Mapping[Path, str]) -> None:
     print_json({"files": {str(path): text for path, text in texts.items()}})
 
 
-def _import(launcher: Path, output: Path, force: bool, *, is_json: bool) -> None:
-    """Write the job spec of a launcher."""
+def _import(launcher: Path, output: Path, force: bool, arguments: list[str] | None, *, is_json: bool) -> None:
+    """Write the job spec of a launcher. UsageError, when that is done, if no trainer is found."""
     from slurmray.importing.launcher import read_launcher
 
     name = "stdin" if launcher == _STDOUT else str(launcher)
-    imported = read_launcher(name, _read_launcher(launcher))
+    imported = read_launcher(name, _read_launcher(launcher), arguments)
     text = _EDITOR_LINE + imported.text
     if is_json:
         _print_files({output: text})
         click.echo(imported.summary, err=True)
-        return
-    if output == _STDOUT:
+    elif output == _STDOUT:
         click.echo(text.encode(), nl=False)
         click.echo(imported.summary, err=True)
-        return
-    write_files({output: text}, None if force else _refuse_to_overwrite)
-    click.echo(f"wrote {output}: {imported.summary}", err=True)
-    _show_next(output)
+    else:
+        # The script may have secrets of a kind that is not known.
+        max_mode = 0o777 if launcher == _STDOUT else launcher.stat().st_mode & 0o777
+        write_files({output: text}, None if force else _refuse_to_overwrite, max_mode=max_mode | 0o600)
+        click.echo(f"wrote {output}: {imported.summary}", err=True)
+        _show_next(output)
+    if not imported.has_trainer:
+        raise UsageError(f"{name}: no command is known as a trainer; write yours into `run` of {output}")
 
 
 def _read_launcher(launcher: Path) -> bytes:

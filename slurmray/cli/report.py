@@ -41,7 +41,7 @@ def report(*, job: str | None, output: Path | None, is_json: bool) -> None:
         return
     path = output or Path(f"slurmray-{chosen_job.name}.html")
     # It has the commands of the job spec.
-    write_files({path: chosen_job.report()}, _refuse_overwriting, is_private=True)
+    write_files({path: chosen_job.report()}, _refuse_overwriting, max_mode=0o700)
     if is_json:
         print_json({"id": chosen_job.id, "task": chosen_job.task, "path": str(path.absolute())})
     else:

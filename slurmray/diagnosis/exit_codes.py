@@ -12,7 +12,7 @@ from slurmray.errors import ExitCode
 
 EXIT_CODES: dict[int, Explanation] = {
     ExitCode.USAGE: Explanation(
-        "wrong command line or job spec; nothing was written",
+        "wrong command line or job spec; nothing was written, except by `init --from` of a script without a trainer",
         "A command or an option is misspelt, or the job spec has mistakes. In a job, 2 is the trainer's exit "
         "code: Python returns it for wrong arguments and for a missing script.",
         "Each line of the message names a place and what to write there.",

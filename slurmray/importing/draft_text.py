@@ -1,86 +1,77 @@
-"""Writes a job spec with comments."""
+"""Writes a job spec whose comments have what is left to do, and what became of each line of the script."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
 
-from slurmray.importing.draft import Draft, Notes, Path
-from slurmray.importing.known import STRUCTURE
-from slurmray.loading.edit import as_json, format_scalar
+from slurmray.importing.draft import Draft, Notes
+from slurmray.importing.known import CONTINUES, NO_FILE, STRUCTURE
+from slurmray.loading.write import write_yaml
 from slurmray.presets.ranks import spans
 from slurmray.spec.job_spec import JobSpec
+from slurmray.spec.types import FILL_IN
 
+_ORDER = list(JobSpec.model_fields)
 _MAX_SHOWN = 80  # characters of a line of the script
+_CODE = re.compile(r"#SBATCH|\s*[^\s#]")
+# Reasons that name what the job does not do, and slurmray does nothing in its place.
+_LOST = re.compile(rf"{NO_FILE}|--privileged|of a step")
 
 
-def write_fields(draft: Draft) -> str:
-    """Return the fields as YAML, each with the lines that it is from."""
-    spec = draft.nested()
-    order = list(JobSpec.model_fields)
-    text: list[str] = []
-    for name in sorted(spec, key=order.index):
-        text += _field(name, spec[name], (name,), draft, 0)
-    return "".join(f"{line}\n" for line in text)
+class Imported(NamedTuple):
+    """A job spec; how many lines of the launcher became fields, are not needed, and need a look.
+
+    variables: those whose values only the user has.
+    """
+
+    text: str
+    became: int
+    skipped: int
+    looks: int
+    variables: list[str]
+    has_trainer: bool
+
+    @property
+    def summary(self) -> str:
+        """The counts, in one line."""
+        total = self.became + self.skipped + self.looks
+        counts = f"{self.became} became fields, {self.skipped} not needed, {self.looks} to look at"
+        unset = f"; {len(self.variables)} to export" if self.variables else ""
+        return f"{total} lines of code: {counts}{unset}"
 
 
-def write_looks(draft: Draft, numbers: Iterable[int], lines: Sequence[str]) -> str:
-    """Return comments about the lines that need a look. lines: of the script."""
-    looks = [number for number in numbers if draft.notes[number].looks]
-    if not looks:
-        return ""
-    text = ["# Please look at these lines of the script:"]
-    for first, last, notes in _runs(draft, looks):
-        source = _shown(draft, lines[first - 1].strip())
-        text.append(
-            f"#   {_range(first, last)}: please look: {_reasons(draft, notes)}"
-            + (f": {source}" if source else "")
-        )
-    return "".join(f"{line}\n" for line in text)
+class Verdict(NamedTuple):
+    """What became of a line. more: about its parts."""
+
+    kind: Literal["became", "skipped", "look"]
+    text: str
+    more: str
 
 
-def write_lines(draft: Draft, numbers: Iterable[int]) -> str:
-    """Return a comment about each of the other lines."""
-    text = ["# The other lines of the script:"]
-    others = [number for number in numbers if not draft.notes[number].looks]
-    for first, last, notes in _runs(draft, others):
-        text.append(f"#   {_range(first, last)}: {_reasons(draft, notes)}")
-    return "".join(f"{line}\n" for line in text) if others else ""
-
-
-def _reasons(draft: Draft, notes: Notes) -> str:
-    became = ", ".join(notes.became)
-    remarks = [f"became {became}"] * bool(became and notes.looks) + notes.remarks
-    if notes.looks:
-        text = "; ".join(notes.looks)
-    elif became:
-        text = f"became {became}"
-    else:
-        reasons = [reason for reason in notes.skipped if reason != STRUCTURE] or [STRUCTURE]
-        text = f"not needed because: {'; '.join(reasons)}"
-    return clean(draft.hide(text + (f" ({'; '.join(remarks)})" if remarks else "")))
-
-
-def _runs(draft: Draft, numbers: Sequence[int]) -> Iterator[tuple[int, int, Notes]]:
-    """Yield first and last of lines that follow each other with the same notes."""
-    for _, group in itertools.groupby(
-        enumerate(numbers), key=lambda pair: (pair[1] - pair[0], _reasons(draft, draft.notes[pair[1]]))
-    ):
-        run = [number for _, number in group]
-        yield run[0], run[-1], draft.notes[run[0]]
-
-
-def _range(first: int, last: int) -> str:
-    return f"line {first}" if first == last else f"lines {first}-{last}"
-
-
-def _shown(draft: Draft, line: str) -> str:
-    """Return a line of the script for a comment; nothing if it may have a secret."""
-    if draft.mentions_secret(line):
-        return ""
-    line = clean(line)
-    return line if len(line) <= _MAX_SHOWN else line[: _MAX_SHOWN - 3] + "..."
+def write_job_spec(name: str, script: str, draft: Draft, has_trainer: bool) -> Imported:
+    """Return the fields, with comments about each line of a script. SpecError if it is too large."""
+    lines = dict(enumerate(script.split("\n"), start=1))
+    verdicts = dict(_verdicts(draft, lines))
+    looks = {number: verdict for number, verdict in verdicts.items() if verdict.kind == "look"}
+    others = ((number, each.text + each.more) for number, each in verdicts.items() if each.kind != "look")
+    variables = [path[1] for path, value in draft.fields.items() if path[0] == "env" and value is None]
+    kinds = Counter(verdict.kind for verdict in verdicts.values())
+    imported = Imported("", kinds["became"], kinds["skipped"], kinds["look"], variables, has_trainer)
+    to_do = [*_places_to_fill(draft, variables), *_looks(looks, lines, draft)]
+    lost = [f"{reason}: {place}" for reason, place in _fold(_lost(draft))]
+    ends = [f"{place}: {verdict}" for verdict, place in _fold(others)]
+    parts = [
+        f"# From {clean(draft.hide(name))}, by slurmray init --from: {imported.summary}.\n",
+        _section("Left to do", to_do),
+        _section("What the script did and the job does not", lost),
+        _write_fields(draft),
+        _section("The other lines of the script", ends),
+    ]
+    return imported._replace(text="".join(parts))
 
 
 def clean(text: str) -> str:
@@ -88,63 +79,85 @@ def clean(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def _field(name: str, value: Any, path: Path, draft: Draft, depth: int, beginning: str = "") -> Iterator[str]:
-    """Yield the lines of a field. beginning: in place of the indentation, `- ` of a list's item."""
-    indent = "  " * depth
-    start = (beginning or indent) + f"{format_scalar(name)}:"
-    comment = _comment(draft.lines.get(path, set()))
-    if isinstance(value, dict):
-        if not value:
-            yield f"{start} {{}}{comment}"
-            return
-        yield start + comment
-        for key, item in value.items():
-            yield from _field(str(key), item, (*path, str(key)), draft, depth + 1)
-    elif isinstance(value, list):
-        yield f"{start}{comment}" if value else f"{start} []{comment}"
-        for number, item in enumerate(value):
-            yield from _item(item, (*path, str(number)), draft, depth + 1)
-    elif isinstance(value, str) and _is_block(value):
-        yield f"{start} |-{comment}"
-        yield from (f"{indent}  {line}" for line in value.split("\n"))
-    else:
-        yield f"{start} {_scalar(value)}{comment}"
+# Comments.
 
 
-def _item(item: Any, path: Path, draft: Draft, depth: int) -> Iterator[str]:
-    indent = "  " * depth
-    comment = _comment(draft.lines.get(path, set()))
-    if isinstance(item, dict) and item:
-        for number, (key, value) in enumerate(item.items()):
-            lines = _field(
-                str(key), value, (*path, str(key)), draft, depth + 1, "" if number else f"{indent}- "
-            )
-            first, *rest = lines
-            yield first + (comment if number == 0 else "")
-            yield from rest
-    elif isinstance(item, list | dict):
-        yield f"{indent}- {as_json(item)}{comment}"
-    else:
-        yield f"{indent}- {_scalar(item)}{comment}"
+def _section(title: str, entries: list[str]) -> str:
+    lines = [f"# {title}:", *(f"#   {entry}" for entry in entries)]
+    return "".join(f"{line}\n" for line in lines) if entries else ""
 
 
-def _scalar(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return format_scalar(str(value))
+def _verdicts(draft: Draft, lines: dict[int, str]) -> Iterator[tuple[int, Verdict]]:
+    """Yield what became of each line, but for comments."""
+    sections: defaultdict[int, dict[str, None]] = defaultdict(dict)
+    for path, numbers in draft.lines.items():
+        for number in numbers:
+            sections[number][path[0]] = None
+    unknown = Notes(looks=["slurmray init does not know it"])
+    for number, line in lines.items():
+        if _CODE.match(line) or (line.strip() and number in draft.notes):
+            kind, *texts = _verdict(draft.notes.get(number, unknown), ", ".join(sections[number]))
+            yield number, Verdict(kind, *(clean(draft.hide(text)) for text in texts))
 
 
-def _is_block(text: str) -> bool:
-    """Whether a text is written as a block: several lines that YAML reads as they are."""
-    lines = text.split("\n")
-    return (
-        len(lines) > 1
-        and all(line.isprintable() and line == line.rstrip() and line for line in lines)
-        and not lines[0].startswith(" ")
-    )
+def _verdict(notes: Notes, sections: str) -> Verdict:
+    """Return what became of a line. sections: of the job spec, in which it is."""
+    reasons = "; ".join(each for each in notes.skipped if each not in (STRUCTURE, CONTINUES))
+    became = f"became {sections}"
+    remarks = [became] * bool(sections and notes.looks) + notes.remarks
+    if sections and reasons:  # only a part of the line became a field
+        remarks.append(f"left out because: {reasons}")
+    more = f" ({'; '.join(remarks)})" if remarks else ""
+    if notes.looks:
+        return Verdict("look", f"please look: {'; '.join(notes.looks)}", more)
+    if sections:
+        return Verdict("became", became, more)
+    return Verdict("skipped", f"not needed because: {reasons or '; '.join(notes.skipped)}", more)
 
 
-def _comment(lines: Collection[int]) -> str:
-    return f" # line{'s' if len(lines) > 1 else ''} {spans(lines)}" if lines else ""
+def _lost(draft: Draft) -> Iterator[tuple[int, str]]:
+    """Yield what the job does not do, with the lines that did it."""
+    for number, notes in sorted(draft.notes.items()):
+        yield from ((number, clean(draft.hide(reason))) for reason in notes.skipped if _LOST.search(reason))
+
+
+def _places_to_fill(draft: Draft, variables: list[str]) -> Iterator[str]:
+    if variables:
+        yield f"export before you submit, or move from env to env_file: {clean(', '.join(variables))}"
+    if FILL_IN in str(draft.get("run")):
+        yield f"write into run what each {FILL_IN.rstrip(':')} asks for"
+
+
+def _looks(verdicts: dict[int, Verdict], lines: dict[int, str], draft: Draft) -> Iterator[str]:
+    """Yield the lines to look at, those that follow each other with the same reason as one."""
+    runs = itertools.groupby(enumerate(verdicts), lambda pair: (pair[1] - pair[0], verdicts[pair[1]]))
+    for (_, verdict), pairs in runs:
+        numbers = [number for _, number in pairs]
+        source = lines[numbers[0]].strip()
+        shown = "" if draft.mentions_secret(source) else f": {clean(source)}"
+        if len(shown) > _MAX_SHOWN:
+            shown = f"{shown[:_MAX_SHOWN]}..."
+        yield f"{_lines(numbers)}: {verdict.text}{shown}{verdict.more}"
+
+
+def _fold(texts: Iterable[tuple[int, str]]) -> Iterator[tuple[str, str]]:
+    """Yield each text with its lines."""
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for number, text in texts:
+        numbers[text].append(number)
+    return ((text, _lines(group)) for text, group in numbers.items())
+
+
+def _lines(numbers: Collection[int]) -> str:
+    return f"line{'s' if len(numbers) > 1 else ''} {spans(numbers)}"
+
+
+def _write_fields(draft: Draft) -> str:
+    """Return the fields as YAML, each with the lines that it is from."""
+    spec: dict[str, Any] = {}
+    for path in sorted(draft.fields, key=lambda path: _ORDER.index(path[0])):
+        section = spec
+        for name in path[:-1]:
+            section = section.setdefault(name, {})
+        section[path[-1]] = draft.fields[path]
+    return write_yaml(spec, {path: _lines(numbers) for path, numbers in draft.lines.items()})

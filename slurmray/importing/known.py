@@ -13,6 +13,9 @@ def _table(*rows: tuple[str, str]) -> dict[str, str]:
 
 
 STRUCTURE = "structure of the script"
+CONTINUES = "continues the line above"
+VARIABLE = "a variable of the script"
+KEPT = "kept with the command"
 NO_FILE = "the job's log has the output, and no other file"
 RAY = "slurmray starts Ray, waits for all nodes, and ends it"
 LIFE = "slurmray names, starts and removes the containers"
@@ -20,22 +23,34 @@ PRINTS = "it only prints"
 MASKS = "the container has only the job's GPUs"
 STEP = "slurmray starts one task on each node"
 
+# What only prints or waits, so that it is needed only where the rest of a structure is.
 PROGRAMS = _table(
     (PRINTS, "echo printf printenv date nvidia-smi rocm-smi ibdev2netdev hostname whoami pwd ls id uname df"),
     (PRINTS, "free nproc lscpu squeue sinfo scontrol sacct lsof netstat ss tail ps tabs clear tput"),
     (RAY, "sleep wait ping nc pkill kill killall"),
     (
         STRUCTURE,
-        "set shopt trap true false : exit return break continue [ test shift local cat grep let which",
+        "true false : exit return break continue [ test shift cat grep let which type hash seq getopts read",
     ),
-    (STRUCTURE, "type hash seq getopts alias"),
-    (RAY, "scancel"),
-    ("jobs keep the umask of the submitter", "umask"),
 )
+# What changes how bash runs the commands after it.
+OPTIONS = ("set", "shopt", "alias", "umask")
+# Values that name nodes or the head node's address: of these programs.
+CLUSTER_CODE = re.compile(
+    r"(?:\$\(|`|<\()[^)`]*?\b"
+    r"(?:scontrol +show +hostnames?|hostname|getent|ip (?:-\S+ )*(?:addr|route|a)|nslookup)\b"
+    r"|\$\{?(?:SLURMD_NODENAME|HOSTNAME|SLURM_LAUNCH_NODE_IPADDR)\b"
+)
+# Programs after a pipe that only copy or filter what the first one prints.
+FILTERS = ("tee", "cat", "grep", "ts", "sed", "awk", "head", "tail", "tr", "sort", "wc", "cut")
 # Programs that only handle files, so that none is a trainer.
 FILES = tuple("chmod cp git gunzip gzip ln mkdir mv rsync tar tee touch unzip wget".split())  # noqa: SIM905
 # Programs that run others elsewhere.
 OTHER_HOSTS = ("sbatch", "salloc", "sbcast", "ssh", "pdsh", "parallel", "mpirun", "mpiexec")
+WITH_HOST = ("ssh",)  # whose first argument is the host
+SSH_FLAGS = {f"-{letter}" for letter in "46AaCfGgKkMNnqsTtVvXxYy"}
+# Programs that run others in containers, but that slurmray does not know.
+OTHER_RUNTIMES = ("shifter", "sarus", "ch-run", "charliecloud", "udocker", "enroot")
 # Subcommands of Docker and Podman, and of Ray.
 ENGINE_VERBS = _table(
     ("slurmray pulls the image where it is missing", "pull login"),
@@ -43,12 +58,17 @@ ENGINE_VERBS = _table(
     (LIFE, "rm stop kill container system rmi"),
 )
 RAY_VERBS = _table((RAY, "stop status list summary health-check logs timeline"))
+RAY_CHANGES = ("start", "stop", "status", "symmetric-run", "job")  # verbs by which a runner's Ray is known
+MASKS_OF_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 VARIABLES = _table(
-    (MASKS, "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES"),
+    (MASKS, " ".join(MASKS_OF_GPUS)),
     ("the trainer joins the job's own Ray", " ".join(FOREIGN)),
     ("slurmray sets it", "NNODES NODE_RANK GPUS_PER_NODE MASTER_ADDR MASTER_PORT"),
-    ("slurmray starts Ray itself", "RANK WORLD_SIZE head_node_ip ip_head RAY_HEAD_IP"),
+    ("slurmray starts Ray itself", "RANK WORLD_SIZE head_node_ip ip_head RAY_HEAD_IP redis_password"),
 )
+# Before the name of a variable that Apptainer sets in the container.
+OF_CONTAINER = re.compile("^(?:APPTAINER|SINGULARITY)ENV_")
+HEAD_VARIABLES = tuple(VARIABLES)
 
 # Programs that only run the command after them -> their options without a value.
 RUNNERS = {
@@ -63,24 +83,13 @@ RUNNERS = {
     "stdbuf": (),
     "unbuffer": ("-p",),
 }
-# Options of srun without a value.
-SRUN_FLAGS = set(
-    """
-    --overlap --exclusive --pty -l --label -u --unbuffered --exact -K -O -s --overcommit --oversubscribe
-    --kill-on-bad-exit --no-kill -k -Q --quiet -v --verbose -H -X -E --multi-prog --spread-job --whole
-    --disable-status --preserve-env --interactive --hold --contiguous --no-allocate --reboot --use-min-nodes
-    --quit-on-interrupt --external-launcher --propagate --x11 --nice --resv-ports --no-container-mount-home
-    --container-mount-home --container-writable --container-readonly --container-remap-root
-    --no-container-remap-root --container-entrypoint --no-container-entrypoint
-    """.split()  # noqa: SIM905 - one name a line would hide the rest
-)
 
 # Programs that set up the shell in which they run, and files that do so when sourced.
 MODULES = ("module", "ml", "spack")
 CONDAS = ("conda", "mamba", "micromamba")
 ACTIVATING_CODE = re.compile(rf"\b(?:{'|'.join((*MODULES, *CONDAS))}|modulecmd)\b")
 ACTIVATING_FILES = re.compile(
-    r"(?:^|/)(?:activate|conda\.sh|modules?\.sh|bash|lmod\.sh|setvars\.sh|\.bashrc|\.bash_profile|profile)$"
+    r"(?:^|/)(?:activate(?:\.\w+)?|conda\.sh|modules?\.sh|bash|lmod\.sh|setvars\.sh|\.bashrc|\.bash_profile|profile)$"
 )
 INSTALLERS = re.compile(r"(?:pip3?|apt-get|apt|conda|yum|dnf|python3? -m pip) .*\binstall\b|pip3? uninstall")
 # Programs whose subcommand `login` has a token -> the variable that they read instead.
@@ -92,11 +101,19 @@ RAY_STATE = re.compile(r"ray\.nodes|cluster_resources|available_resources")
 
 _READERS = (
     "pwd|date|realpath|readlink|basename|dirname|scontrol|hostname|wc|tr|head|tail|awk|sed|grep|cut|cat|echo"
-    "|printf|nproc|whoami|id|mktemp|seq|uuidgen|sort|uniq|shuf|getent|ip|which|squeue|sinfo|nvidia-smi"
+    "|printf|nproc|whoami|id|mktemp|seq|uuidgen|sort|uniq|shuf|getent|ip|host|dig|jq|bc|expr|which|squeue|sinfo|nvidia-smi"
 )
 _HARMLESS = re.compile(rf"(?:\$\(|`)\s*(?:(?:{_READERS})\b|\$|srun .*\bhostname\b)")
 
 
+# What asks about the cluster, or waits for it.
+ASKS_CLUSTER = re.compile(
+    r"\bray (?:status|health-check|list|job (?:status|logs|list))\b|\bray\.nodes\b"
+    r"|\b(?:srun|scontrol|squeue)\b"
+)
+
+
 def has_effect(code: str) -> bool:
     """Whether a substitution, `$(...)`, runs a program that may do more than print a fact."""
-    return bool(re.search(r"\$\((?!\()|`", code)) and not _HARMLESS.match(code)
+    is_fact = _HARMLESS.match(code) or ASKS_CLUSTER.search(code)
+    return bool(re.search(r"\$\((?!\()|`", code)) and not is_fact

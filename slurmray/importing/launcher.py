@@ -3,102 +3,70 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from slurmray import yaml_source
 from slurmray.errors import Problem, SpecError
 from slurmray.importing.assembly import assemble
 from slurmray.importing.draft import Draft, TooLargeError
-from slurmray.importing.draft_text import clean, write_fields, write_lines, write_looks
+from slurmray.importing.draft_text import Imported, clean, write_job_spec
+from slurmray.importing.expansion import Variables
 from slurmray.importing.importer import Importer
+from slurmray.importing.kinds import check_kind
 from slurmray.importing.reader import Context, Reader
-from slurmray.importing.sbatch_lines import count_gpus, read_directives
-from slurmray.importing.shell_expansion import Variables
+from slurmray.importing.secrets import secrets_in
+from slurmray.importing.slurm_options import read_directives
+from slurmray.importing.source import Source
 from slurmray.importing.syntax_tree import BashSyntaxError, find_parser, parse
 from slurmray.importing.words import constant
 
 MAX_BYTES = yaml_source.MAX_BYTES
 
-
-class Imported(NamedTuple):
-    """A job spec, and how many lines of the launcher became fields, are not needed, and need a look."""
-
-    text: str
-    became: int
-    skipped: int
-    looks: int
-
-    @property
-    def summary(self) -> str:
-        """The counts, in one line."""
-        total = self.became + self.skipped + self.looks
-        return (
-            f"{total} lines: {self.became} became fields, {self.skipped} not needed, {self.looks} to look at"
-        )
+_BY_HAND = "write a job spec by hand"
+# Hydra's --multirun or -m, which is before or behind its overrides; python's own -m is before a module.
+_MULTIRUN = re.compile(r"\s(?:--multirun|-m\s+[\w.+/@~-]+=\S*|-m$)")
 
 
-def read_launcher(name: str, raw: bytes) -> Imported:
-    """Return the job spec of a bash script. name: of its file, for messages. SpecError, UsageError."""
+def read_launcher(name: str, raw: bytes, arguments: Sequence[str] | None = None) -> Imported:
+    """Return the job spec of a bash script. SpecError, UsageError.
+
+    name: of its file, for messages. arguments: with which it was started, if they are known.
+    """
     parser = find_parser()
     if len(raw) > MAX_BYTES:
         raise SpecError([Problem(name, f"is larger than {MAX_BYTES >> 10} KB; no launcher is")])
     text = yaml_source.decode(name, raw)
-    _check_shell(name, text)
+    check_kind(name, text)
     draft = Draft()
     try:
-        tree = parse(parser, text.encode())
-        given = read_directives(text, draft)
-        variables = Variables(text.encode(), {key: constant(value, 0) for key, value in given.items()})
-        importer = Importer(draft, count_gpus(draft))
-        Reader(parser, importer, variables, Context()).read(tree)
-        for line, variable in variables.defaults.items():
-            draft.remark(line, f"{variable}: its default, not your environment")
-        draft.look(sorted(variables.own_arguments), "arguments of the script, left out: add yours to run")
-        assemble(importer)
+        has_trainer = _read(parser, text, arguments, draft)
     except BashSyntaxError as error:
         place, _, message = str(error).partition(": ")
         raise SpecError([Problem(f"{name}:{place}", clean(message))]) from None
     except TooLargeError:
-        raise SpecError(
-            [Problem(name, "has too many commands or too long values; write a job spec by hand")]
-        ) from None
+        raise SpecError([Problem(name, f"has too many commands or too long values; {_BY_HAND}")]) from None
     except RecursionError:
-        raise SpecError([Problem(name, "nested too deeply; write a job spec by hand")]) from None
-    return _write(name, text, draft)
+        raise SpecError([Problem(name, f"nested too deeply; {_BY_HAND}")]) from None
+    return write_job_spec(name, text, draft, has_trainer)
 
 
-def _check_shell(name: str, text: str) -> None:
-    first = text.partition("\n")[0]
-    if not text.strip():
-        raise SpecError([Problem(name, "is empty; name a bash script that starts Ray under Slurm")])
-    if "\r\n" in text:
-        raise SpecError([Problem(name, "has the line ends of Windows, which sbatch refuses; use dos2unix")])
-    is_other = first.startswith("#!") and not re.search(r"\b(?:bash|sh)\b", first)
-    if is_other or name.endswith((".py", ".yaml", ".yml")):
-        raise SpecError([Problem(f"{name}:1:1", "is no bash script; init --from reads only bash")])
-
-
-def _write(name: str, text: str, draft: Draft) -> Imported:
-    lines = text.split("\n")
-    counted = [
-        number for number, line in enumerate(lines, start=1) if _is_code(line) or number in draft.notes
-    ]
-    counted = [number for number in counted if number <= len(lines) and lines[number - 1].strip()]
-    for number in counted:
-        if number not in draft.notes:
-            draft.look([number], "slurmray init does not know it")
-    notes = [draft.notes[number] for number in counted]
-    looks = sum(bool(note.looks) for note in notes)
-    became = sum(bool(note.became) and not note.looks for note in notes)
-    imported = Imported("", became, len(notes) - looks - became, looks)
-    parts = [
-        f"# From {clean(draft.hide(name))}, by slurmray init --from: {imported.summary}.\n",
-        write_looks(draft, counted, lines),
-        write_fields(draft),
-        write_lines(draft, counted),
-    ]
-    return imported._replace(text="".join(parts))
-
-
-def _is_code(line: str) -> bool:
-    return not line.lstrip().startswith("#") or line.startswith("#SBATCH")
+def _read(parser: str, text: str, arguments: Sequence[str] | None, draft: Draft) -> bool:
+    """Set the fields of a bash script; return whether it has a trainer."""
+    text = re.sub(r"\\(?=\s*\Z)", " ", text)  # bash ignores it at the end
+    tree = parse(parser, text.encode())
+    for secret in secrets_in(text):
+        draft.add_secret(secret)
+    importer = Importer(draft)
+    given = read_directives(text, importer)
+    variables = Variables(Source(text.encode()))
+    variables.texts.update((key, constant(value, 0)) for key, value in given.items())
+    context = Context(is_inside=draft.get("container.image") is not None)
+    reader = Reader(parser, importer, variables, context)
+    reader.read(tree)
+    for line, variable in variables.defaults.items():
+        if any(line in lines for path, lines in draft.lines.items() if path[0] != "run"):
+            draft.remark(line, f"{variable}: its default, not your environment")
+    for program in importer.programs:
+        if _MULTIRUN.search(program.text):
+            draft.look(program.lines[:1], "Hydra starts one run after another here: a job for each is sweep")
+    return assemble(importer, reader, arguments, given)

@@ -1,66 +1,145 @@
-"""Reads a script statement by statement, in order, and hands its commands and variables to the importer."""
+"""Reads a script statement by statement, in order, and takes out of it what belongs to the cluster.
+
+What is left stays bash, as it was written: edits remove parts of the source, and nothing is written again.
+"""
 
 from __future__ import annotations
 
+import enum
 import itertools
 import re
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
 
 from slurmray.importing.draft import Draft, TooLargeError
-from slurmray.importing.known import NO_FILE, RAY, STRUCTURE
-from slurmray.importing.shell_expansion import Variables
-from slurmray.importing.syntax_tree import BashSyntaxError, Node, parse
-from slurmray.importing.words import Kind, Part, Word, is_log
+from slurmray.importing.expansion import Variables
+from slurmray.importing.known import (
+    ASKS_CLUSTER,
+    CLUSTER_CODE,
+    FILTERS,
+    HEAD_VARIABLES,
+    NO_FILE,
+    OF_CONTAINER,
+    RAY,
+    STRUCTURE,
+    VARIABLE,
+    has_effect,
+)
+from slurmray.importing.source import Source
+from slurmray.importing.syntax_tree import BashSyntaxError, Node, calls_in, parse, walk
+from slurmray.importing.words import Part, Word, is_log
 
 _MAX_SCRIPTS = 300  # within the script, each a process of the parser
 _MAX_DEPTH = 12
-_MAX_CALLS = 200
 _MAX_COMMANDS = 5000
-_WRITES = (">", ">>", ">|", "&>", "&>>")
-# Programs after a pipe that only copy or filter what the first one prints.
-_FILTERS = ("tee", "cat", "grep", "ts", "sed", "awk", "head", "tail", "tr", "sort", "wc", "cut")
+WRITES = (">", ">>", ">|", "&>", "&>>")
+
+
+class Left(enum.IntEnum):
+    """What is left of a statement. INERT: only variables or output, needed if something else uses it.
+
+    OPTION: it changes how bash runs the others. EXIT: it may end the script. SETUP: what programs after it
+    have. ACTIVE: a program.
+    """
+
+    NOTHING = 0
+    INERT = 1
+    OPTION = 2
+    EXIT = 3
+    SETUP = 4
+    ACTIVE = 5
 
 
 @dataclass(frozen=True)
 class Context:
     """Where a command is in the script, and what it runs in.
 
-    is_conditional: in an `if` or the like. is_condition: it is one. is_looped: in a loop. is_background:
-    started with &. depth: of scripts within scripts. place: "head" or "all" nodes by an srun, or "".
-    is_inside: in a container. image: of it. prefix: commands that have set up its shell, as source, e.g. an
-    activation.
+    is_top: a statement of its own, neither in a function nor in a structure. place: "head" or "all" nodes by
+    an srun, or "". is_inside: in a container. image: of it. depth: of scripts within scripts.
     """
 
+    is_top: bool = True
     is_conditional: bool = False
-    is_condition: bool = False
     is_looped: bool = False
     is_background: bool = False
-    depth: int = 0
     place: str = ""
     is_inside: bool = False
     image: str | None = None
-    prefix: tuple[str, ...] = ()
+    depth: int = 0
+
+
+@dataclass
+class Statement:
+    """A statement of a script. inner: the script that it runs, of which something is left."""
+
+    node: Node
+    reader: Reader
+    own: Left = Left.NOTHING
+    inner: Reader | None = None
+
+    @property
+    def left(self) -> Left:
+        """What is left of it."""
+        return self.inner.left if self.inner else self.own
+
+    @property
+    def lines(self) -> list[int]:
+        """Its lines."""
+        return self.reader.source.lines(self.node)
+
+    @property
+    def text(self) -> str:
+        """What is left of it."""
+        start, end = self.node["Pos"]["Offset"], self.node["Last"][0]
+        semicolon = (self.node.get("Semicolon") or {}).get("Offset")
+        if semicolon == end - 1 and not self.node.get("Background"):
+            end = semicolon
+        return self.reader.source.render(start, end)
+
+    @property
+    def names(self) -> set[str]:
+        """The variables and functions that it sets."""
+        return set(self.reader.source.sets(self.node))
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command. assignments: before its name. first, last: its lines."""
+    """A simple command. words: of it, or the rest behind e.g. srun. node: the statement."""
 
     words: list[Word]
-    assignments: list[tuple[str, Word]]
-    first: int
-    last: int
-    document: Word | None = None
-    """Its here-document."""
-    reads: Word | None = None
-    writes: Word | None = None
-    """Files that its standard input and output are."""
+    all_words: list[Word]
+    assigns: list[tuple[str, Word]]
+    node: Node
+    context: Context
+    reader: Reader
 
     @property
     def lines(self) -> list[int]:
-        """All its lines."""
-        return list(range(self.first, self.last + 1))
+        """The lines of these words; to the end of the statement if they are its last ones."""
+        whole = self.reader.source.lines(self.node)
+        is_end = self.words[-1] is self.all_words[-1]
+        first, last = self.words[0].line, self.words[-1].line
+        return list(range(first, max(first, whole[-1] if is_end else last) + 1))
+
+    @property
+    def program(self) -> str:
+        """The name of its program, without folders; empty if it is not certain."""
+        return self.words[0].program
+
+    @property
+    def verb(self) -> str | None:
+        """The first argument, e.g. a subcommand."""
+        return self.words[1].constant if len(self.words) > 1 else None
+
+    @property
+    def text(self) -> str:
+        """The command with the values that are certain, for patterns."""
+        return " ".join("".join(part.text for part in word.parts) for word in self.words)[:20_000]
+
+    def rest(self, words: list[Word], **context: object) -> Command:
+        """Return what it runs: the command of these words."""
+        return replace(self, words=words, context=replace(self.context, **context))  # type: ignore[arg-type]
 
 
 class Handler(Protocol):
@@ -68,201 +147,240 @@ class Handler(Protocol):
 
     draft: Draft
 
-    def handle_assignment(self, name: str, value: Word, lines: list[int]) -> None:
-        """Note an assignment of the shell."""
+    def handle_assignment(self, name: str, value: Word, lines: list[int]) -> bool:
+        """Note an assignment of the shell; return whether its value is a secret."""
 
-    def handle_export(self, name: str, value: Word | None, lines: list[int], context: Context) -> None:
+    def handle_export(self, name: str, value: Word | None, lines: list[int], context: Context) -> Left:
         """Set an environment variable. value: None: that of the shell."""
 
-    def handle_missing_path(self, path: Word, lines: list[int]) -> None:
-        """Note a path without which the script ends."""
+    def handle_missing_path(self, path: Word, lines: list[int]) -> bool:
+        """Note a path without which the script ends; return whether the job checks it."""
 
-    def handle_command(self, command: Command, context: Context, reader: Reader) -> None:
-        """Act on a command. reader: of the script that has it."""
+    def handle_command(self, command: Command) -> Left:
+        """Act on a command."""
+
+    def handle_runner(self, command: Command) -> Left:
+        """Act on a call of a function that runs its arguments."""
+
+    def judge_condition(self, words: list[Word]) -> tuple[Left, bool]:
+        """Return what a command of a condition is, and whether it asks about the cluster."""
 
 
+@dataclass
 class Reader:
-    """Reads a script, or one within it. variables: those of this script."""
+    """Reads a script, or one within it. head_names: variables that have nodes or addresses, and the job's."""
 
-    def __init__(self, parser: str, handler: Handler, variables: Variables, context: Context) -> None:
-        self.parser, self.handler, self.variables = parser, handler, variables
-        self.draft = handler.draft
-        self.context = context
-        self.functions: dict[str, Node] = {}
-        self.called: set[str] = set()
-        self.budget = {"scripts": _MAX_SCRIPTS, "calls": _MAX_CALLS, "commands": _MAX_COMMANDS}
-        self.prefix: tuple[str, ...] = context.prefix
+    parser: str
+    handler: Handler
+    variables: Variables
+    context: Context
+    statements: list[Statement] = field(default_factory=list)
+    functions: dict[str, Node] = field(default_factory=dict)
+    called: dict[str, Left] = field(default_factory=dict)
+    head_names: dict[str, str] = field(default_factory=dict)
+    budget: dict[str, int] = field(
+        default_factory=lambda: {"scripts": _MAX_SCRIPTS, "commands": _MAX_COMMANDS}
+    )
+    lost_exits: int = 0
+
+    @property
+    def draft(self) -> Draft:
+        """The job spec."""
+        return self.handler.draft
+
+    @property
+    def source(self) -> Source:
+        """The text of the script."""
+        return self.variables.source
 
     def read(self, tree: Node) -> None:
         """Read all statements."""
-        self._statements(tree.get("Stmts") or [], self.context)
+        for node in tree.get("Stmts") or []:
+            self.statements.append(Statement(node, self))
+            self.statements[-1].own = self._statement(node, self.context)
         for name, node in self.functions.items():
             if name not in self.called:
-                self.draft.look(self._lines(node), f"the function {name}, which nothing calls directly")
+                self.draft.look(self.source.lines(node), f"the function {name}, which nothing calls directly")
 
-    def read_script(self, text: Word, context: Context) -> None:
-        """Read a script in a word, e.g. after bash -c. BashSyntaxError if it is none, or too deep."""
+    @property
+    def left(self) -> Left:
+        """What is left of the script."""
+        return max((statement.left for statement in self.statements), default=Left.NOTHING)
+
+    def read_script(self, text: str, places: list[tuple[int, int]], command: Command) -> Reader:
+        """Read a script within this one, e.g. after bash -c. BashSyntaxError if it is none, or too deep."""
         self.budget["scripts"] -= 1
-        if context.depth >= _MAX_DEPTH or self.budget["scripts"] < 0:
+        depth = command.context.depth + 1
+        if depth > _MAX_DEPTH or self.budget["scripts"] < 0:
             raise BashSyntaxError("1:1: too many scripts within scripts")
-        source, values = "", {}
-        for number, part in enumerate(text.parts):
-            name = f"slurmray_part_{number}"
-            if part.kind != "text":
-                values[name] = Word((part,), text.line)
-            source += (part.with_breaks or part.text) if part.kind == "text" else f"${{{name}}}"
-        raw = source.encode()
-        joins_lines = any(part.with_breaks for part in text.parts)
-        variables = self.variables.child(raw, text.line, joins_lines)
-        variables.texts.update(values)
-        inner = Reader(self.parser, self.handler, variables, replace(context, depth=context.depth + 1))
-        inner.budget = self.budget
-        inner.read(parse(self.parser, raw))
+        variables = replace(self.variables, source=Source(text.encode(), places))
+        context = replace(command.context, depth=depth, is_top=command.context.is_top)
+        inner = Reader(self.parser, self.handler, variables, context, budget=self.budget)
+        inner.head_names = self.head_names
+        inner.read(parse(self.parser, text.encode()))
+        return inner
 
-    def _lines(self, node: Node) -> list[int]:
-        return list(range(self.variables.line(node), self.variables.last_line(node) + 1))
+    def body(self) -> str:
+        """Return what is left of the script."""
+        return "\n".join(each.text for each in self.statements if each.left).strip("\n")
 
-    def _statements(self, statements: list[Node], context: Context) -> None:
-        for statement in statements:
-            self._statement(statement, context)
+    def count_nodes(self, node: Node) -> None:
+        """Replace the lengths of arrays of nodes by the job's number."""
+        for each in walk(node):
+            is_length = each.get("Type") == "ParamExp" and each.get("Length") and each.get("Index")
+            if is_length and each["Param"]["Value"] in self.head_names:
+                self.source.remove(each["Pos"]["Offset"], each["End"]["Offset"], "$NNODES")
 
-    def _statement(self, node: Node, context: Context) -> None:
+    # Statements.
+
+    def _block(self, nodes: list[Node], context: Context) -> Left:
+        """Read the statements of a structure, which needs one of them."""
+        context = replace(context, is_top=False)
+        results = [self._statement(node, context) for node in nodes]
+        if Left.NOTHING in results and max(results) == Left.EXIT:  # if the cluster did not start
+            results = [Left.NOTHING] * len(nodes)
+            self.lost_exits += 1
+        if nodes and not any(results):
+            end = nodes[-1]["End"]["Offset"]
+            semicolon = ";" * (self.source.text[end - 1 : end] == b";")
+            self.source.remove(nodes[0]["Pos"]["Offset"], end, f":{semicolon}")
+        for node, left in zip(nodes, results, strict=True):
+            if any(results) and not left:
+                self._remove_statement(node)
+        return max(results, default=Left.NOTHING)
+
+    def _remove_statement(self, node: Node) -> None:
+        """Remove a statement of a structure, with its line if there is nothing else on it."""
+        source, start = self.source.text, node["Pos"]["Offset"]
+        end = max(node["Last"][0], (node.get("Semicolon") or {}).get("Offset", -1) + 1)
+        before = re.search(rb"(?:^|\n)([ \t]*)$", source[:start])
+        after = re.match(rb"[ \t]*\n", source[end:])
+        if before and after:
+            start, end = start - len(before[1]), end + after.end()
+        self.source.remove(start, end)
+
+    def _statement(self, node: Node, context: Context) -> Left:
         if node.get("Background") or node.get("Coprocess"):
             context = replace(context, is_background=True)
         command = node.get("Cmd")
         if command is None:
-            self.draft.skip(self._lines(node), "it only opens files")
-            return
-        method = getattr(self, f"_read_{command['Type'].lower()}", None)
-        if method is None:
-            self.draft.look(self._lines(node), "an unusual statement")
-        else:
-            method(node, command, context)
+            return Left.ACTIVE
+        method = self._METHODS.get(command["Type"])
+        return method(self, node, command, context) if method else Left.ACTIVE
 
-    def _read_callexpr(self, node: Node, command: Node, context: Context) -> None:
-        variables, lines = self.variables, self._lines(node)
-        assignments = [
-            (assign["Name"]["Value"], variables.value(assign.get("Value"), lines[0]))
-            for assign in command.get("Assigns") or []
-        ]
-        if not command.get("Args"):
-            for assign, (name, value) in zip(command["Assigns"], assignments, strict=True):
-                self._assign(assign, name, value, self._lines(assign), context)
-            return
-        words = [word for argument in command["Args"] for word in variables.expand(argument)]
-        if not words:
-            self.draft.look(lines, "a command that is only known when it runs")
-            return
-        self._look_after_comments(command["Args"])
-        document, reads, writes = self._redirections(node, lines[0])
+    def _read_callexpr(self, node: Node, command: Node, context: Context) -> Left:
+        variables, lines = self.variables, self.source.lines(node)
         self.budget["commands"] -= 1
         if self.budget["commands"] < 0:
             raise TooLargeError
-        name = words[0].constant
+        assigns = command.get("Assigns") or []
+        if not command.get("Args"):
+            return max(self._assign(assign, context) for assign in assigns)
+        words = [word for argument in command["Args"] for word in variables.expand(argument)]
+        self._look_after_comments(command["Args"])
+        if not words:
+            return Left.ACTIVE
+        name = words[0].constant or ""
+        pairs = [
+            (OF_CONTAINER.sub("", each["Name"]["Value"]), variables.value(each.get("Value"), lines[0]))
+            for each in assigns
+        ]
+        made = Command(words, words, pairs, node, context, self)
+        if name in self.functions and len(words) > 1 and self._runs_arguments(self.functions[name]):
+            self.called.setdefault(name, Left.INERT)
+            self.draft.skip(self.source.lines(self.functions[name]), STRUCTURE)
+            return self.handler.handle_runner(made)
         if name in self.functions:
-            self.variables.own_arguments.discard(lines[0])
-            self._call(name, lines, context)
-            return
+            return self._call(name, lines, context)
         if name == "trap":
             for word in words[1:]:
                 if word.constant in self.functions:
-                    self.called.add(str(word.constant))
-                    self.draft.skip(self._lines(self.functions[str(word.constant)]), "slurmray cleans up")
-        if name in ("read", "mapfile", "readarray"):
-            self._assign_read(words[1:], document or reads, lines)
-            return
-        if name == "printf" and len(words) > 2 and words[1].constant == "-v":
-            self._assign_read(words[2:3], words[-1], lines)
-            return
-        made = Command(words, assignments, lines[0], self._end(node, lines[-1]), document, reads, writes)
-        self.handler.handle_command(made, replace(context, prefix=self.prefix), self)
+                    self.called[str(word.constant)] = Left.NOTHING
+                    self.draft.skip(self.source.lines(self.functions[str(word.constant)]), "see the trap")
+        if name in ("read", "mapfile", "readarray") or (name == "printf" and "-v" in words[1].beginning):
+            return self._read_names(node, words, lines)
+        return self.handler.handle_command(made)
 
     def _look_after_comments(self, arguments: list[Node]) -> None:
         """Note the words of a command after a comment, which ends it for bash, but not for shfmt."""
         for before, word in itertools.pairwise(arguments):
-            between = self.variables.source[before["End"]["Offset"] : word["Pos"]["Offset"]]
+            between = self.source.text[before["End"]["Offset"] : word["Pos"]["Offset"]]
             if re.search(rb"\n[ \t]*#", between):
-                self.draft.look(
-                    [self.variables.line(word)],
-                    "bash ends the command at the comment above, so the command never got this",
-                )
+                reason = "bash ends the command at the comment above, so the command never got this"
+                self.draft.look(self.source.lines(word), reason)
 
-    def _end(self, node: Node, line: int) -> int:
-        """Return the last line of a statement, with its here-documents."""
-        documents = [
-            redirection["Hdoc"] for redirection in node.get("Redirs") or [] if redirection.get("Hdoc")
-        ]
-        return max([line, *map(self.variables.last_line, documents)])
+    def _runs_arguments(self, function: Node) -> bool:
+        """Whether a function runs its arguments as a command, e.g. `run() { echo "$@"; "$@"; }`."""
+        firsts = [call["Args"][0] for call in calls_in(function["Body"]) if call.get("Args")]
+        return any(self.source.text_of(first) in ('"$@"', "$@", '"${@}"') for first in firsts)
 
-    def _redirections(self, node: Node, line: int) -> tuple[Word | None, Word | None, Word | None]:
-        """Return the here-document, and the files of standard input and output."""
-        document = reads = writes = None
-        for redirection in node.get("Redirs") or []:
-            operator, word = redirection["Op"], redirection.get("Word")
-            if operator in ("<<", "<<-") and redirection.get("Hdoc"):
-                is_quoted = any(part["Type"] != "Lit" for part in word["Parts"])
-                document = self.variables.document(
-                    redirection["Hdoc"], drops_tabs=operator == "<<-", is_quoted=is_quoted
-                )
-            elif operator == "<<<":
-                document = self.variables.value(word, line)
-            elif operator == "<":
-                reads = self.variables.value(word, line)
-            elif operator in _WRITES and (redirection.get("N") or {}).get("Value") in (None, "1"):
-                writes = self.variables.value(word, line)
-        return document, reads, writes
-
-    def _call(self, name: str, lines: list[int], context: Context) -> None:
+    def _call(self, name: str, lines: list[int], context: Context) -> Left:
         self.draft.skip(lines, f"it calls {name}, whose lines are below by themselves")
-        self.budget["calls"] -= 1
-        if name in self.called or self.budget["calls"] < 0:
-            return
-        self.called.add(name)
-        self.variables.calls += 1
-        self._statement(self.functions[name]["Body"], context)
-        self.variables.calls -= 1
+        if name not in self.called:
+            self.called[name] = Left.INERT  # of a function that calls itself
+            self.called[name] = self._statement(self.functions[name]["Body"], replace(context, is_top=False))
+        return self.called[name]
 
-    def _assign_read(self, words: list[Word], source: Word | None, lines: list[int]) -> None:
-        """Remember that a command sets variables, to something of `source`."""
-        kind = _kind_of([source] if source else [])
-        for word in words:
-            if (name := word.constant) and name.isidentifier():
-                self.variables.texts[name] = Word((Part(f"${name}", kind),), lines[0])
-        self.draft.skip(lines, "a variable of the script")
+    def _set_unknown(self, name: str, is_array: bool = False) -> None:
+        """Forget a value: only bash knows it."""
+        self.variables.arrays.pop(name, None)
+        self.variables.texts[name] = Word((Part(f"${{{name}[@]}}" if is_array else f"${name}", "code"),), 0)
 
-    def _assign(
-        self,
-        assign: Node,
-        name: str,
-        value: Word,
-        lines: list[int],
-        context: Context,
-        *,
-        is_export: bool = False,
-    ) -> None:
-        variables = self.variables
-        if assign.get("Array") is not None:
-            self._assign_array(assign, name, lines, context)
-            return
+    def _set_head(self, name: str, is_array: bool, lines: list[int], code: str = "") -> Left:
+        """Remember that a variable has nodes, their number or the head node's address, which the job has."""
+        variable = "NNODES" if re.search(r"\bwc +-l\b", code) else "MASTER_ADDR"
+        self.variables.arrays.pop(name, None)
+        self.variables.texts[name] = Word((Part(variable, "variable"),), lines[0])
+        self.head_names[name] = f"(${variable})" if is_array else f"${variable}"
+        self.draft.skip(lines, "slurmray finds nodes and addresses itself")
+        return Left.NOTHING
+
+    def _read_names(self, node: Node, words: list[Word], lines: list[int]) -> Left:
+        program, names = words[0].constant, [word.constant or "" for word in words[1:]]
+        names = [name for name in names if name.isidentifier()]
+        self.draft.skip(lines, VARIABLE)
+        for name in names:
+            self._set_unknown(name)
+        if _is_about_nodes(self.source.text_of(node)) and len(names) == 1:
+            is_array = program != "printf" and (program != "read" or "-a" in words[1].beginning)
+            return self._set_head(names[0], is_array, lines)
+        return Left.INERT
+
+    def _assign(self, assign: Node, context: Context, *, is_export: bool = False) -> Left:
+        variables, name = self.variables, assign["Name"]["Value"]
+        lines, is_array = self.source.lines(assign), bool(assign.get("Array"))
+        node = assign["Array"] if is_array else assign.get("Value")
+        if node is not None and _is_about_nodes(self.source.text_of(node)) and not context.is_conditional:
+            if is_export and name not in HEAD_VARIABLES:
+                self._set_head(name, is_array, lines, self.source.text_of(node))
+                self.source.remove(node["Pos"]["Offset"], node["End"]["Offset"], self.head_names.pop(name))
+                return self.handler.handle_export(name, variables.texts[name], lines, context)
+            return self._set_head(name, is_array, lines, self.source.text_of(node))
         if assign.get("Index"):
-            value = Word((Part(f"${{{name}[@]}}", _kind_of([value])),), lines[0])
+            self._set_unknown(name, is_array=True)
+            self.draft.skip(lines, VARIABLE)
+            return Left.INERT
+        if is_array:
+            self._assign_array(assign, name, context)
+            value = Word((), lines[0])
+        else:
+            value = variables.value(node, lines[0])
+            if assign.get("Append"):
+                before = variables.texts.get(name, Word((Part(name, "variable"),), lines[0]))
+                value = replace(value, parts=(*before.parts, *value.parts), is_plain=False)
             variables.arrays.pop(name, None)
-        if assign.get("Append") and name in variables.texts:
-            value = replace(value, parts=(*variables.texts[name].parts, *value.parts))
-        elif assign.get("Append"):
-            value = replace(value, parts=(Part(name, "variable"), *value.parts))
-        if context.is_conditional or context.is_looped:
-            about = value.has("cluster") or variables.is_about_cluster(name)
-            value = Word((Part(f"${name}", "cluster" if about else "code"),), lines[0])
-        variables.texts[name] = value
-        variables.arrays.pop(name, None)
-        if not is_export:
-            self.handler.handle_assignment(name, value, lines)
+            variables.texts[name] = value
+            if context.is_conditional or context.is_looped:
+                self._set_unknown(name)
         if is_export or name in variables.exported:
             variables.exported.add(name)
-            self.handler.handle_export(name, value, lines, context)
+            return self.handler.handle_export(name, value, lines, context)
+        if self.handler.handle_assignment(name, value, lines):
+            variables.texts[name] = Word((Part(name, "variable"),), lines[0])
+            return Left.NOTHING
+        return Left.ACTIVE if any(map(_has_effect, value.parts)) else Left.INERT
 
-    def _assign_array(self, assign: Node, name: str, lines: list[int], context: Context) -> None:
+    def _assign_array(self, assign: Node, name: str, context: Context) -> None:
         variables = self.variables
         elements = [
             word
@@ -271,171 +389,224 @@ class Reader:
             for word in variables.expand(element["Value"])
         ]
         before = variables.texts.pop(name, None)
-        if not assign.get("Append"):
-            variables.arrays[name] = []
-            variables.uncounted.discard(name)
-        elif before is not None:
-            elements.insert(0, before)
-        variables.arrays[name] = [*variables.arrays.get(name, []), *elements]
-        if not all(word.is_one_word for word in elements):
-            variables.uncounted.add(name)
+        if assign.get("Append"):
+            elements = [*([before] if before else variables.arrays.get(name, [])), *elements]
+        variables.arrays[name] = elements
         if context.is_conditional or context.is_looped:
-            kind = _kind_of(elements)
-            del variables.arrays[name]
-            variables.texts[name] = Word((Part(f"${{{name}[@]}}", kind, False),), lines[0])
-        self.handler.handle_assignment(name, Word((), lines[0]), lines)
+            self._set_unknown(name, is_array=True)
 
-    def _read_declclause(self, node: Node, command: Node, context: Context) -> None:
-        arguments = command.get("Args") or []
-        options = [
-            self.variables.text_of(argument)
-            for argument in arguments
-            if "Name" not in argument or argument["Name"] is None
-        ]
+    def _read_declclause(self, node: Node, command: Node, context: Context) -> Left:
+        arguments, variables = command.get("Args") or [], self.variables
+        options = [self.source.text_of(argument) for argument in arguments if not argument.get("Name")]
+        options = [option for option in options if option.startswith("-")]
         is_export = command["Variant"]["Value"] == "export" or any("x" in option for option in options)
+        named, lines = [each for each in arguments if each.get("Name")], self.source.lines(node)
         if any("f" in option for option in options):
-            self.draft.skip(self._lines(node), "a function")
-            return
-        named = [declaration for declaration in arguments if declaration.get("Name")]
-        if not named:
-            self.draft.skip(self._lines(node), "it only declares")
+            self.draft.skip(lines, "a function")
+            return Left.INERT
+        if len(named) + len(options) < len(arguments):
+            reason = "an export that is only known when the script runs: see env, env_file and node_env"
+            self.draft.look(lines, reason)
+            return Left.ACTIVE
+        results = []
         for declaration in named:
-            name, lines = declaration["Name"]["Value"], self._lines(declaration)
-            if declaration.get("Naked"):
-                value = self.variables.texts.get(name)
-                if is_export and "-n" not in options:
-                    self.variables.exported.add(name)
-                    self.handler.handle_export(name, value, lines, context)
-                else:
-                    self.draft.skip(lines, "it only declares")
-                continue
-            value = self.variables.value(declaration.get("Value"), lines[0])
-            self._assign(declaration, name, value, lines, context, is_export=is_export)
+            name, lines = declaration["Name"]["Value"], self.source.lines(declaration)
+            if not declaration.get("Naked"):
+                results.append(self._assign(declaration, context, is_export=is_export))
+            elif is_export and "-n" not in options:
+                variables.exported.add(name)
+                value = variables.texts.get(name)
+                results.append(self.handler.handle_export(name, value, lines, context))
+            else:
+                self.draft.skip(lines, "it only declares")
+                results.append(Left.INERT)
+        if any(results):  # the statement stays, without what became fields
+            for declaration, left in zip(named, results, strict=True):
+                if not left:
+                    self.source.remove(declaration["Pos"]["Offset"], declaration["End"]["Offset"])
+        return max(results, default=Left.INERT)
 
-    def _read_binarycmd(self, node: Node, command: Node, context: Context) -> None:
+    def _read_binarycmd(self, node: Node, command: Node, context: Context) -> Left:
         left, right = command["X"], command["Y"]
         if command["Op"] in ("|", "|&"):
-            called = (right.get("Cmd") or {}).get("Args") or []
-            words = [word for argument in called for word in self.variables.expand(argument)]
-            if words and words[0].constant in _FILTERS:
-                self._statement(left, context)
-                writes = self._redirections(right, self.variables.line(right))[2]
-                files = [*(words[1:] if words[0].constant == "tee" else []), *([writes] if writes else [])]
-                if all(is_log(file) or file.beginning.startswith("-") for file in files):
-                    self.draft.skip(self._lines(right), "the job's log has the output")
-                else:
-                    self.draft.look(self._lines(right), NO_FILE)
-            elif words and words[0].constant == "xargs" and "kill" in [word.constant for word in words]:
-                self.draft.skip(self._lines(node), RAY)
-            else:
-                self.draft.look(self._lines(node), "a pipe")
-            return
-        self._statement(left, context)
+            return self._read_pipe(node, left, right, context)
+        first = self._statement(left, context)
         is_conditional = command["Op"] == "||" or self._is_test(left)
-        self._statement(right, replace(context, is_conditional=True) if is_conditional else context)
+        is_top = context.is_top and not is_conditional
+        second = self._statement(
+            right, replace(context, is_top=is_top, is_conditional=context.is_conditional or is_conditional)
+        )
+        if not first and command["Op"] == "||":
+            self.draft.skip(self.source.lines(right), STRUCTURE)
+            return Left.NOTHING
+        if first and not second:
+            self.source.remove(left["End"]["Offset"], right["End"]["Offset"])
+        elif second and not first:
+            self.source.remove(left["Pos"]["Offset"], right["Pos"]["Offset"])
+        return max(first, second)
+
+    def _read_pipe(self, node: Node, left: Node, right: Node, context: Context) -> Left:
+        first, lines = self._statement(left, context), self.source.lines(right)
+        called = (right.get("Cmd") or {}).get("Args") or []
+        words = [word for argument in called for word in self.variables.expand(argument)]
+        name = words[0].constant if words else None
+        if name == "xargs" and "kill" in [word.constant for word in words]:
+            self.draft.skip(self.source.lines(node), RAY)
+            return Left.NOTHING
+        writes = [self.variables.value(each["Word"], lines[0]) for each in written(right)]
+        files = [*(words[1:] if name == "tee" else []), *writes]
+        is_lost = name in FILTERS and all(is_log(file) or file.beginning.startswith("-") for file in files)
+        if first == Left.ACTIVE and name == "tee" and is_lost:
+            self.draft.skip(lines, NO_FILE)
+            self.source.remove(left["End"]["Offset"], right["End"]["Offset"])
+            return first
+        if first == Left.NOTHING and name in FILTERS:
+            self.draft.skip(lines, NO_FILE)
+            return first
+        if first <= Left.INERT and is_lost:
+            self.draft.skip(self.source.lines(node), "it only prints")
+            return Left.INERT
+        return Left.ACTIVE
 
     def _is_test(self, node: Node) -> bool:
         """Whether a statement is a test of bash, e.g. `[ -n "$X" ]`."""
         command = node.get("Cmd") or {}
         arguments = command.get("Args") or []
-        is_program = bool(arguments) and self.variables.text_of(arguments[0]) in ("[", "test")
-        return is_program or command.get("Type") == "TestClause"
+        is_program = bool(arguments) and self.source.text_of(arguments[0]) in ("[", "test")
+        return is_program or command.get("Type") in ("TestClause", "ArithmCmd")
 
-    def _read_ifclause(self, node: Node, command: Node, context: Context) -> None:
-        if (path := self._missing_path(command)) is not None and not context.is_looped:
-            self.handler.handle_missing_path(path, self._lines(node))
-            return
+    # Structures.
+
+    def _structure(
+        self, node: Node, conditions: list[Node], blocks: list[list[Node]], context: Context
+    ) -> Left:
+        """Read a structure with conditions and blocks. It stays as it is if something of it does."""
+        exits = self.lost_exits
+        judged = [self._condition(words) for words in map(self._words_of, calls_in(conditions))]
+        results = [self._block(block, context) for block in blocks]
+        asks = max((left for left, _ in judged), default=Left.NOTHING)
+        left = max(results, default=Left.NOTHING)
+        asks_cluster = any(is_about for _, is_about in judged)
+        text = self.source.text_of(node)
+        asks_in_it = asks_cluster or bool(ASKS_CLUSTER.search(text))
+        is_wait = context.is_looped and asks < Left.ACTIVE and left < Left.EXIT
+        is_wait = is_wait and (asks_cluster or bool(re.search(r"\bsleep\b", text)))
+        has_lost_exits = context.is_looped and self.lost_exits > exits
+        if has_lost_exits and left == Left.ACTIVE:
+            self.draft.look(
+                self.source.lines(node)[:1], "a way out of this loop asked about the cluster, and is gone"
+            )
+        if (asks_in_it and (left == Left.EXIT or is_wait)) or (has_lost_exits and left < Left.SETUP):
+            self.draft.skip(self.source.lines(node), RAY)
+            return Left.NOTHING
+        if left == Left.EXIT and asks < Left.ACTIVE:
+            return left
+        if asks < Left.ACTIVE and left < Left.ACTIVE:
+            lines = self.source.lines(node)
+            self.draft.skip(lines, STRUCTURE)
+            return left
+        if asks_cluster:
+            place = self.source.lines(conditions[0])
+            self.draft.look(place, "the condition asks about the cluster, and stays as it is")
+        return Left.ACTIVE
+
+    def _condition(self, words: list[Word]) -> tuple[Left, bool]:
+        return self.handler.judge_condition(words) if words else (Left.NOTHING, False)
+
+    def _words_of(self, call: Node) -> list[Word]:
+        return [word for argument in call.get("Args") or [] for word in self.variables.expand(argument)]
+
+    def _read_ifclause(self, node: Node, command: Node, context: Context) -> Left:
+        path = self._missing_path(command)
+        lines = self.source.lines(node)
+        if path is not None and not context.is_looped and self.handler.handle_missing_path(path, lines):
+            return Left.NOTHING
+        conditions: list[Node] = []
+        blocks: list[list[Node]] = []
         branch: Node | None = command
         while branch:
-            self._statements(branch.get("Cond") or [], replace(context, is_condition=True))
-            self._statements(branch.get("Then") or [], replace(context, is_conditional=True))
+            conditions += branch.get("Cond") or []
+            blocks.append(branch.get("Then") or [])
             branch = branch.get("Else")
-            if branch:
-                self.draft.skip([self.variables.line(branch)], STRUCTURE)
-        self._skip_structure(node)
+        return self._structure(node, conditions, blocks, replace(context, is_conditional=True))
 
     def _missing_path(self, command: Node) -> Word | None:
         """Return the path of `if [ ! -e PATH ]; then ... exit`, for which a job spec has checks.paths."""
         conditions, then = command.get("Cond") or [], command.get("Then") or []
         last = (then[-1].get("Cmd") or {}).get("Args") if then else None
-        ends = bool(last) and (self.variables.text_of(last[0]) == "exit") if last else False
-        if len(conditions) != 1 or command.get("Else") or not ends:
+        if len(conditions) != 1 or command.get("Else") or not last or self.source.text_of(last[0]) != "exit":
             return None
         test = conditions[0].get("Cmd") or {}
-        if test.get("Type") == "CallExpr":
-            words = [word for argument in test.get("Args") or [] for word in self.variables.expand(argument)]
-            texts = [word.constant for word in words]
-            if (
-                len(words) == 5
-                and texts[:2] == ["[", "!"]
-                and texts[2] in ("-d", "-e", "-f")
-                and texts[4] == "]"
-            ):
-                return words[3]
+        words = self._words_of(test)
+        texts = [word.constant for word in words]
+        is_test = len(words) == 5 and texts[:2] == ["[", "!"] and texts[4] == "]"
+        if is_test and texts[2] in ("-d", "-e", "-f"):
+            return words[3]
         expression = test.get("X") or {}
-        if test.get("Type") == "TestClause" and expression.get("Op") == "!":
-            inner = expression.get("X") or {}
-            if inner.get("Op") in ("-d", "-e", "-f") and (inner.get("X") or {}).get("Type") == "Word":
-                return self.variables.value(inner["X"], self.variables.line(inner["X"]))
+        inner = expression.get("X") or {}
+        is_test = test.get("Type") == "TestClause" and expression.get("Op") == "!"
+        if is_test and inner.get("Op") in ("-d", "-e", "-f") and (inner.get("X") or {}).get("Type") == "Word":
+            return self.variables.value(inner["X"], self.source.lines(inner["X"])[0])
         return None
 
-    def _read_whileclause(self, node: Node, command: Node, context: Context) -> None:
-        looped = replace(context, is_looped=True)
-        self._statements(command.get("Cond") or [], replace(looped, is_condition=True))
-        self._statements(command.get("Do") or [], looped)
-        self._skip_structure(node)
+    def _read_whileclause(self, node: Node, command: Node, context: Context) -> Left:
+        body = replace(context, is_looped=True)
+        return self._structure(node, command.get("Cond") or [], [command.get("Do") or []], body)
 
-    def _read_forclause(self, node: Node, command: Node, context: Context) -> None:
+    def _read_forclause(self, node: Node, command: Node, context: Context) -> Left:
         loop = command["Loop"]
-        if loop["Type"] == "WordIter":
-            items = [word for item in loop.get("Items") or [] for word in self.variables.expand(item)]
-            kind = _kind_of(items)
-            name = loop["Name"]["Value"]
-            self.variables.texts[name] = Word((Part(f"${name}", kind),), self.variables.line(node))
-        elif name := ((loop.get("Init") or {}).get("X") or {}).get("Parts"):
-            self.variables.texts[name[0]["Value"]] = Word(
-                (Part(f"${name[0]['Value']}", "cluster"),), self.variables.line(node)
-            )
-        self._statements(command.get("Do") or [], replace(context, is_looped=True))
-        self._skip_structure(node)
+        name = (loop.get("Name") or {}).get("Value") if loop["Type"] == "WordIter" else None
+        for each in [name] if name else re.findall(r"(\w+) *=", self.source.text_of(loop)):
+            self._set_unknown(each)
+        return self._structure(node, [], [command.get("Do") or []], replace(context, is_looped=True))
 
-    def _read_caseclause(self, node: Node, command: Node, context: Context) -> None:
-        for item in command.get("Items") or []:
-            first = self.variables.line(item["Patterns"][0])
-            last = self.variables.last_line(item) if item.get("End") else first
-            self.draft.skip(list(range(first, last + 1)), STRUCTURE)
-            self._statements(item.get("Stmts") or [], replace(context, is_conditional=True))
-        self._skip_structure(node)
+    def _read_caseclause(self, node: Node, command: Node, context: Context) -> Left:
+        blocks = [item.get("Stmts") or [] for item in command.get("Items") or []]
+        return self._structure(node, [], blocks, replace(context, is_conditional=True))
 
-    def _read_block(self, node: Node, command: Node, context: Context) -> None:
-        self._statements(command.get("Stmts") or [], context)
-        self._skip_structure(node)
+    def _read_block(self, node: Node, command: Node, context: Context) -> Left:
+        return self._structure(node, [], [command.get("Stmts") or []], context)
 
-    _read_subshell = _read_block
+    def _read_timeclause(self, node: Node, command: Node, context: Context) -> Left:
+        if not command.get("Stmt"):
+            return Left.INERT
+        self.source.remove(node["Pos"]["Offset"], command["Stmt"]["Pos"]["Offset"])
+        return self._statement(command["Stmt"], context)
 
-    def _read_timeclause(self, node: Node, command: Node, context: Context) -> None:
-        del node
-        if command.get("Stmt"):
-            self._statement(command["Stmt"], context)
-
-    def _read_funcdecl(self, node: Node, command: Node, context: Context) -> None:
+    def _read_funcdecl(self, node: Node, command: Node, context: Context) -> Left:
         del context
         self.functions[command["Name"]["Value"]] = command
-        self._skip_structure(node)
-
-    def _read_testclause(self, node: Node, command: Node, context: Context) -> None:
-        del command, context
-        self.draft.skip(self._lines(node), "a test")
-
-    _read_arithmcmd = _read_testclause
-    _read_letclause = _read_testclause
-
-    def _skip_structure(self, node: Node) -> None:
-        """Note the first and the last line of a statement around others."""
-        lines = self._lines(node)
+        lines = self.source.lines(node)
         self.draft.skip([lines[0], lines[-1]], STRUCTURE)
+        return Left.INERT
+
+    def _read_testclause(self, node: Node, command: Node, context: Context) -> Left:
+        del command, context
+        self.draft.skip(self.source.lines(node), STRUCTURE)
+        return Left.INERT
+
+    _METHODS: ClassVar[dict[str, Callable[[Reader, Node, Node, Context], Left]]] = {
+        **{"CallExpr": _read_callexpr, "DeclClause": _read_declclause, "BinaryCmd": _read_binarycmd},
+        **{"IfClause": _read_ifclause, "WhileClause": _read_whileclause, "ForClause": _read_forclause},
+        **{"CaseClause": _read_caseclause, "TimeClause": _read_timeclause, "FuncDecl": _read_funcdecl},
+        **dict.fromkeys(("Block", "Subshell"), _read_block),
+        **dict.fromkeys(("TestClause", "ArithmCmd", "LetClause"), _read_testclause),
+    }
 
 
-def _kind_of(words: list[Word]) -> Kind:
-    """Return the kind of a variable that has something of these words."""
-    return "cluster" if any(word.has("cluster") for word in words) else "code"
+def written(node: Node) -> list[Node]:
+    """Return the redirections of a statement that write its standard output to a file."""
+    return [
+        each
+        for each in node.get("Redirs") or []
+        if each["Op"] in WRITES and (each.get("N") or {}).get("Value") in (None, "1")
+    ]
+
+
+def _is_about_nodes(code: str) -> bool:
+    """Whether a value is that of a program that names nodes or addresses."""
+    return bool(CLUSTER_CODE.search(code))
+
+
+def _has_effect(part: Part) -> bool:
+    return part.kind == "code" and has_effect(part.text)

@@ -1,4 +1,4 @@
-"""Words of bash, expanded as far as the script itself has the values of its variables."""
+"""Words of bash, with the values of variables as far as they are certain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Kind = Literal["text", "variable", "code", "cluster"]
+Kind = Literal["text", "variable", "code"]
 
 # Names of logs, e.g. train.log, log-$SLURM_JOB_ID.txt and $JOBLOG, and the ends of those that may be data.
 _LOG = re.compile(r"(?i:(?<![a-z])logs?(?:file)?(?![a-z]))|LOG(?:FILE)?\}?$|\.(?:out|err)$")
@@ -17,30 +17,31 @@ _DATA = (".json", ".jsonl", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".csv", ".
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a word.
-
-    text: constant. variable: the name of a variable that the script does not set. code: bash whose value is
-    only known when it runs. cluster: the same, about the cluster's nodes and addresses. with_breaks: the text
-    with its continued lines, for a script in it.
-    """
+    """A piece of a word. text: constant. variable: a name that the script does not set. code: other bash."""
 
     text: str
     kind: Kind = "text"
     is_quoted: bool = True
-    with_breaks: str = ""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a command, after expansion. line: where it begins in the script, from 1."""
+    """A word of a command. line: from 1. start, end: the bytes of the script that it is from.
+
+    is_plain: written without expansions, so that it is the same for every shell.
+    """
 
     parts: tuple[Part, ...]
     line: int
+    start: int = -1
+    end: int = -1
+    is_plain: bool = False
 
     @property
     def constant(self) -> str | None:
-        """The text; None if it is only known when the script runs."""
-        return "".join(part.text for part in self.parts) if self.has_only("text") else None
+        """The text; None if it is not certain."""
+        is_text = all(part.kind == "text" for part in self.parts)
+        return "".join(part.text for part in self.parts) if is_text else None
 
     @property
     def beginning(self) -> str:
@@ -49,18 +50,20 @@ class Word:
         return "".join(part.text for part in self.parts[:length])
 
     @property
+    def program(self) -> str:
+        """The program that it starts, without folders, which may be variables; "" if that is not certain."""
+        last = self.parts[-1] if self.parts else Part("")
+        return last.text.rpartition("/")[2] if last.kind == "text" else ""
+
+    @property
     def variables(self) -> list[str]:
         """Names of the variables that the script does not set."""
         return [part.text for part in self.parts if part.kind == "variable"]
 
-    def is_variable(self, name: str) -> bool:
-        """Whether the word is this variable, which the script does not set, and nothing else."""
-        return [(part.kind, part.text) for part in self.parts if part.text] == [("variable", name)]
-
     @property
     def path(self) -> str | None:
         """The text of a path in a job spec, whose variables each node expands; None if it has code."""
-        if not self.has_only("text", "variable"):
+        if self.has("code"):
             return None
         text = "".join(
             part.text.replace("$", "$$") if part.kind == "text" else f"${{{part.text}}}"
@@ -74,55 +77,28 @@ class Word:
     def absolute_path(self) -> str | None:
         """The same for a field that must be absolute."""
         path = self.path
-        if path is not None and (path == "~" or path.startswith("~/")):
-            return "$HOME" + path[1:]
-        return path
+        folder, slash, rest = (path or "").partition("/")
+        starts = {"~": "$HOME", ".": "$SLURM_SUBMIT_DIR"}
+        return f"{starts[folder]}{slash}{rest}" if folder in starts else path
 
     @property
     def bash(self) -> str:
-        """The word as bash source, quoted."""
-        constant = self.constant
-        if constant is not None:
-            return shlex.quote(constant)
-        text = "".join(
-            f'"{text}"' if quoted and not re.fullmatch(r"[\w@%+=:,./-]+", text, re.ASCII) else text
-            for text, quoted in self._pieces()
-        )
-        return re.sub(r"(?<!\\)\$\{(\w+)\}(?!\w)", r"$\1", text)
-
-    @property
-    def quoted(self) -> Word:
-        """The same word where bash splits no value, as in an assignment."""
-        return replace(self, parts=tuple(replace(part, is_quoted=True) for part in self.parts))
-
-    def _pieces(self) -> list[tuple[str, bool]]:
-        """Return pieces of bash source, and whether each goes between double quotes."""
-        pieces: list[tuple[str, bool]] = []
-        is_path = any(part.kind == "text" and part.text for part in self.parts)  # has no spaces, as it seems
-        for part in self.parts:
-            if part.kind == "text":
-                piece = (re.sub(r'(["\\$`])', r"\\\1", part.text), True)
-            else:
-                source = f"${{{part.text}}}" if part.kind == "variable" else part.text
-                piece = (source, part.is_quoted or (is_path and part.kind == "variable"))
-            if pieces and pieces[-1][1] and piece[1]:
-                pieces[-1] = (pieces[-1][0] + piece[0], True)
-            elif piece[0]:
-                pieces.append(piece)
-        return pieces
-
-    def has_only(self, *kinds: Kind) -> bool:
-        """Whether the word has only parts of these kinds."""
-        return all(part.kind in kinds for part in self.parts)
+        """The word as bash source, in double quotes if it is no constant."""
+        if self.constant is not None:
+            return shlex.quote(self.constant)
+        pieces = [
+            f"${{{part.text}}}"
+            if part.kind == "variable"
+            else part.text
+            if part.kind == "code"
+            else re.sub(r'(["\\$`])', r"\\\1", part.text)
+            for part in self.parts
+        ]
+        return re.sub(r"(?<!\\)\$\{(\w+)\}(?!\w)", r"$\1", f'"{"".join(pieces)}"')
 
     def has(self, kind: Kind) -> bool:
         """Whether the word has a part of this kind."""
         return any(part.kind == kind for part in self.parts)
-
-    @property
-    def is_one_word(self) -> bool:
-        """Whether bash makes one word of it, whatever its variables and commands have."""
-        return all(part.kind == "text" or part.is_quoted for part in self.parts)
 
     def partition(self, separator: str) -> tuple[str, Word | None]:
         """Split at the first separator in the constant beginning; no second part if there is none."""

@@ -14,7 +14,7 @@ from slurmray.agent.job_log import counted
 from slurmray.errors import Problem, SpecError
 from slurmray.plan import Advice, Plan
 from slurmray.spec.job_spec import JobSpec
-from slurmray.spec.types import shown
+from slurmray.spec.types import as_argv, shown
 
 _BUILD = ("container", "build")
 
@@ -40,7 +40,7 @@ def make_plan(spec: JobSpec, *, is_submitted_here: bool = True) -> Plan:
 def _advise(spec: JobSpec) -> Advice:
     """Return the advice of a job spec's preset. SpecError lists the mistakes that it finds."""
     if not spec.preset:
-        return Advice(spec.run)
+        return Advice(as_argv(spec.run))
     from slurmray.presets import advise
 
     advice = advise(spec)

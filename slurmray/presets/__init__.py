@@ -14,6 +14,7 @@ from slurmray.presets.placement import check_placement
 from slurmray.presets.precision import uses_bf16
 from slurmray.spec.job_spec import JobSpec
 from slurmray.spec.preset import Preset
+from slurmray.spec.types import as_argv
 from slurmray.yaml_source import Source
 
 _WITH_CONFIG = ("rlinf", "roll")
@@ -27,15 +28,15 @@ def advise(spec: JobSpec) -> Advice:
 
     Reads no file except that one, if the job spec names it.
     """
-    preset = spec.preset
+    preset, run = spec.preset, as_argv(spec.run)
     if preset is None:
-        return Advice(spec.run)
+        return Advice(run)
     if finding := _skip_reason(spec, preset):
-        return Advice(spec.run, problems=[finding])
+        return Advice(run, problems=[finding])
     try:
         config = _read_config(preset.config) if preset.config else None
     except ValueError as error:
-        return Advice(spec.run, problems=[Finding(("preset", "config"), f"{preset.config}: {error}")])
+        return Advice(run, problems=[Finding(("preset", "config"), f"{preset.config}: {error}")])
     context = PresetContext(spec, preset, parse_command(spec.run), config)
     module = importlib.import_module(f"slurmray.presets.{preset.name.replace('-', '_')}")
     module.advise(context)
@@ -86,19 +87,23 @@ def _read_config(name: str) -> Source:
 
 def _make_advice(context: PresetContext) -> Advice:
     """Return the advice from a context that the trainer's module has filled in."""
-    run, remarks = context.spec.run, list(context.remarks)
+    run, remarks = as_argv(context.spec.run), list(context.remarks)
     for name, fact in context.node_env.items():
         if name in context.spec.env and fact != "interface":
             text = f"{name}: slurmray sets it on each node for {context.preset.name}: leave it out"
             context.problems.append(Finding(("env", name), text))
+    if isinstance(context.spec.run, str) and not context.command.is_parsed:
+        remarks.append("run is not checked: it has not one Python command whose arguments are all certain")
     resume = context.resume if context.spec.may_resume and run is not None else []
-    if isinstance(run, list) and context.command.is_extensible:
+    if run is not None and context.command.is_extensible:
         run = [*run, *context.arguments]
     elif run is not None:
-        kind = "a text for bash" if isinstance(run, str) else "a script"
+        kind, fix = "a script", "pass"
+        if isinstance(context.spec.run, str):
+            kind, fix = 'a text without "$@"', 'write "$@" behind the trainer\'s arguments, or pass'
         if context.shell_arguments:
             arguments = " ".join(context.shell_arguments)
-            remarks.append(f"run is {kind}, so nothing is added to it: pass {arguments}")
+            remarks.append(f"run is {kind}, so nothing is added to it: {fix} {arguments}")
         if resume:
             arguments = " ".join(resume)
             remarks.append(f"run is {kind}: after a restart, if SLURMRAY_ATTEMPT is not 0, pass {arguments}")

@@ -15,6 +15,12 @@ from slurmray.slurm.syntax import parse_count
 
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?([\w./@-]+)(?:=(.*))?", re.DOTALL)
 _ENDS_COMMAND = re.compile(r"[;&|()<>]+")
+_OWN_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*])")
+_ASSIGNMENT = re.compile(
+    r"^(\w+)=(?:\(((?:[^()`'$]|\$(?!\()|'[^'$]*')*)\)|([^\s()`$;&|]\S*))[ \t]*(?:#.*)?$", re.MULTILINE
+)
+_WHOLE_ARRAY = re.compile(r"\$\{(\w+)\[[@*]\]\}")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _HASH_INSIDE_TOKEN = re.compile(r"(?<=[^\s;&|()<>])#")  # begins no comment for bash, but one for shlex
 
 
@@ -37,13 +43,18 @@ class ParsedOption:
 class CommandLine:
     """A command and its arguments.
 
-    is_extensible: arguments can be appended. is_list: the job spec has it as a list, so that messages can
-    name the item of an argument.
+    is_extensible: arguments can be appended; a text for bash has them as "$@". is_list: the job
+    spec has it as a list, so that messages can name the item of an argument.
     """
 
     argv: tuple[str, ...] = ()
     is_extensible: bool = False
     is_list: bool = False
+
+    @property
+    def is_parsed(self) -> bool:
+        """Whether argv has the trainer's own arguments, and is not that of a script with them."""
+        return bool(self.argv) and (not self.is_list or self.is_extensible)
 
     def override(self, key: str) -> ParsedOption | None:
         """Return the Hydra override of a key; None if there is none."""
@@ -77,7 +88,7 @@ def parse_command(run: Sequence[str] | str | None) -> CommandLine:
     if run is None:
         return CommandLine()
     if isinstance(run, str):
-        return CommandLine(_find_python_command(run))
+        return CommandLine(_find_python_command(run), is_extensible=bool(_OWN_ARGUMENTS.search(run)))
     if len(run) > 2 and run[0].rpartition("/")[2] in ("bash", "sh") and re.fullmatch("-[a-z]*c", run[1]):
         return CommandLine(_find_python_command(run[2]))
     return CommandLine(tuple(run), is_extensible=_runs_python(run), is_list=True)
@@ -98,27 +109,74 @@ def _runs_python(argv: Sequence[str]) -> bool:
 
 
 def _find_python_command(text: str) -> tuple[str, ...]:
-    """Return the argv of the Python command in a text for bash.
+    """Return the argv of the Python command in a text for bash, with the values that are certain.
 
     Empty if there is not exactly one, or if bash would expand one of its arguments to several.
     """
-    if re.search(r"`|\$\(|<<", text):
+    if "<<" in text:
         return ()
+    text = text.replace("\\\n", " ")
+    values = _find_values(text)
     calls = []
-    for line in text.replace("\\\n", " ").splitlines():
-        lexer = shlex.shlex(_HASH_INSIDE_TOKEN.sub("\0", line), posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        command: list[str] = []
+    for line in text.splitlines():
+        if re.search(r"`|\$\((?!\()", line):
+            if re.search(r"python|\.py\b|\s-m\s", line.partition("#")[0]):
+                return ()
+            continue
         try:
-            for token in [*lexer, ";"]:
-                if not _ENDS_COMMAND.fullmatch(token):
-                    command.append(token.replace("\0", "#"))
-                    continue
-                if _runs_python(command):
-                    calls.append(tuple(command))
-                command = []
+            commands = _split_commands(line)
         except ValueError:  # a quote that ends on another line
             return ()
+        calls += [argv for command in commands if _runs_python(argv := _expand(command, values))]
     if len(calls) != 1 or any(token.startswith("$") and not token.endswith(".py") for token in calls[0]):
         return ()
-    return calls[0]
+    return tuple(calls[0])
+
+
+def _split_commands(line: str) -> list[list[str]]:
+    """Return the words of each command on a line. ValueError for a quote that does not end on it."""
+    lexer = shlex.shlex(_HASH_INSIDE_TOKEN.sub("\0", line), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    commands: list[list[str]] = [[]]
+    for token in lexer:
+        if _ENDS_COMMAND.fullmatch(token):
+            commands.append([])
+        else:
+            commands[-1].append(token.replace("\0", "#"))
+    return commands
+
+
+def _find_values(text: str) -> dict[str, list[str]]:
+    """Return the variables that a text sets once, at the beginning of a line, to constants: array or not."""
+    values: dict[str, list[str]] = {}
+    for match in _ASSIGNMENT.finditer(text):
+        name, array, value = match.groups()
+        if (
+            len(re.findall(rf"\b{name}(?:\[[^]]*\])?\+?=|\b(?:for|read|mapfile|unset)\b.*\b{name}\b", text))
+            > 1
+        ):
+            continue
+        try:
+            words = shlex.split(array if array is not None else value, comments=True)
+        except ValueError:
+            continue
+        if len(words) == 1 or array is not None:
+            values[name] = words
+    return values
+
+
+def _expand(command: list[str], values: dict[str, list[str]]) -> list[str]:
+    """Return the words of a command with these values, and without what the preset appends to them."""
+    argv: list[str] = []
+    for word in command:
+        match = _WHOLE_ARRAY.fullmatch(word)
+        if match and match[1] in values:
+            argv += _expand(values[match[1]], {name: values[name] for name in values if name != match[1]})
+        elif not _OWN_ARGUMENTS.match(word) and not (match and match[1] == "preset_args"):
+            argv.append(_VARIABLE.sub(lambda found: _value(found, values), word))
+    return argv
+
+
+def _value(found: re.Match[str], values: dict[str, list[str]]) -> str:
+    words = values.get(found[1] or found[2], [])
+    return words[0] if len(words) == 1 else found[0]

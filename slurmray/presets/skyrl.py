@@ -34,10 +34,9 @@ def advise(context: PresetContext) -> None:
         keys = (f"{_PLACEMENT}.{model}_num_nodes", f"{_PLACEMENT}.{model}_num_gpus_per_node")
         verl.fill_single_pool(context, *keys)
     # Not those of a script, of a text that is not parsed, or of older versions, which have another name.
-    is_parsed = context.command.is_extensible or (context.command.argv and not context.command.is_list)
-    if is_parsed and not context.command.override("generator.num_inference_engines"):
+    if context.command.is_parsed and not context.command.override("generator.num_inference_engines"):
         _check_engines(context)
-    if is_parsed:
+    if context.command.is_parsed:
         context.ask("policy and engines", [(1, 1)] * context.total)
         # At each checkpoint, while that group is there.
         context.ask("checkpoints", [(0.25, 0)] * context.nodes, "STRICT_SPREAD", stays=False)

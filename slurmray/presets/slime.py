@@ -29,8 +29,7 @@ def advise(context: PresetContext) -> None:
     """Fill in the number of nodes and GPUs if training and rollouts share them, and check them."""
     command = context.command
     # The flags are in the script, or in a text that is not parsed.
-    is_script = not command.argv or (command.is_list and not command.is_extensible)
-    if is_script or any(command.flag(name) for name in _OTHER_PLACEMENT):
+    if not command.is_parsed or any(command.flag(name) for name in _OTHER_PLACEMENT):
         return
     shares = command.flag("--colocate") is not None
     if shares:

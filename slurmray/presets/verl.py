@@ -141,8 +141,7 @@ def _ask(context: PresetContext, mode: Mode, pools: list[_Pool]) -> None:
         if pool.nodes is not None and pool.gpus is not None
     ]
     nodes, gpus = context.override_count(NODES, context.nodes), context.override_count(GPUS, context.gpus)
-    is_parsed = context.command.is_extensible or (context.command.argv and not context.command.is_list)
-    if is_parsed and nodes is not None and gpus is not None and len(numbers) == len(pools):
+    if context.command.is_parsed and nodes is not None and gpus is not None and len(numbers) == len(pools):
         ask(context, mode, (nodes, gpus), numbers)
 
 

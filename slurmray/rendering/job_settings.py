@@ -87,7 +87,7 @@ def _settings(plan: Plan, render_again: str, only_checks: bool) -> shape.Setting
         "trainer": {
             "nnodes": spec.trainer_nodes,
             "launch": spec.launch,
-            "command": _argv(advice.run) if advice.run else [],
+            "command": advice.run or [],
             "resume": advice.resume,
             "runtime_env": spec.ray.runtime_env,
         },

@@ -30,7 +30,7 @@ def write_scripts(texts: Mapping[Path, str], force: bool) -> None:
 
     UsageError without `force` if a file exists and is foreign or was edited.
     """
-    write_files(texts, None if force else _refuse_overwriting, is_private=True)
+    write_files(texts, None if force else _refuse_overwriting, max_mode=0o700)
 
 
 def find_place(folder: Path, name: str) -> Path:
@@ -47,14 +47,13 @@ def find_place(folder: Path, name: str) -> Path:
 
 
 def write_files(
-    files: Mapping[Path, str], refuse: Callable[[Path], None] | None, *, is_private: bool = False
+    files: Mapping[Path, str], refuse: Callable[[Path], None] | None, *, max_mode: int = 0o777
 ) -> None:
     """Write all files or, with a UsageError, none. Each is replaced atomically; symbolic links are followed.
 
     Texts that begin with #! become executable. refuse: called with each existing path; may raise UsageError.
-    is_private: only their owner can use them, also where a file that others can read is replaced.
+    max_mode: what others may do with them, also where a file that others can read is replaced.
     """
-    max_mode = 0o700 if is_private else 0o777
     made: list[tuple[Path, Path]] = []
     try:
         for path, text in files.items():

@@ -122,7 +122,10 @@ class JobSpec(Model):
     services: list[Service] = Field(default=[])
     """Processes beside Ray, e.g. a retriever. They start after `prepare`."""
     run: Program = None
-    """Command of the trainer: a list of arguments, or a text for bash. Not set: the built-in check."""
+    """Command of the trainer: a list of arguments, or a text for bash, which gets the preset's as "$@".
+
+    Not set: the built-in check.
+    """
     sweep: dict[EnvName, list[Line]] = Field(default={}, validate_default=True)
     """Parameters with their values, e.g. `{lr: [1e-6, 5e-6]}`: a task of a job array for each combination.
 

@@ -30,6 +30,7 @@ INVISIBLE = re.compile(
     "\U000e0000-\U000e0fff]"
 )
 
+FILL_IN = "FILL IN:"  # begins a place in a job spec that only the user can fill in
 _ITEM_NAME = "[a-z][a-z0-9-]{0,31}"
 _ENV_NAME = "[A-Za-z_][A-Za-z0-9_]*"
 
@@ -188,10 +189,21 @@ def _parse_program(value: object) -> object:
         return value
     if not value or (isinstance(value, str) and not value.strip()):
         raise ValueError("is empty; leave it out to run the built-in check")
-    return _parse_command(value)
+    command = _parse_command(value)
+    text = command if isinstance(command, str) else "\n".join(command)
+    if found := re.search(rf"{FILL_IN}[^\n'\"]*", text):
+        raise ValueError(f"has {shown(found[0])}, from slurmray init: write your own there")
+    return command
 
 
-def _parse_command(value: object) -> object:
+def as_argv(run: Sequence[str] | str | None) -> list[str] | None:
+    """Return `run` as an argv. bash has what is appended to that of a text as "$@"."""
+    if isinstance(run, str):
+        return ["bash", "-c", run, "slurmray"]
+    return None if run is None else list(run)
+
+
+def _parse_command(value: object) -> str | list[str]:
     if isinstance(value, list | tuple):
         if not value:
             raise ValueError("is empty; expected a list of arguments or a text for bash")

@@ -24,4 +24,6 @@ def test_the_first_hour(
         monkeypatch.setenv("PYTHONPATH", str(ROOT))
         monkeypatch.chdir(folder)
         run_page(ROOT / "docs/first-hour.md")
+        logs = "".join(path.read_text() for path in folder.glob("slurm-*.out"))
+        assert "steps=600" in logs, "the trainer of the imported script, in bash"
         wait_clean(cluster)

@@ -11,7 +11,7 @@
 # Rendered by slurmray 0.1.0 from a job spec: render it again rather than edit it.
 # slurmray-sha256: ...
 # slurmray-story: ...
-# slurmray-agent core: bb4da3b0d42d7fd846070e805ac168b8fd257a735fda9a5fdce540be24f7a978
+# slurmray-agent core: e047cac6e7674c71f65bb8df177a7d10f8b5d6227fee15ac07d9fbb05b5fbb8f
 # slurmray-agent gpus: 73016a00fdd506204006d7adb08ed6a4fc94e494f8d9a7ec77c93f68313adc94
 # slurmray-agent watch: b21ee7b9160ebb1bf367a75ee48effc38f01456f7d4b57ced24da36d82289798
 # slurmray-agent check: b62334a35ec6b0c3a246b4203837155495871e40c4530ad723bc2f2712b77e1e

@@ -24,6 +24,7 @@ from slurmray.plan import Fact
 from slurmray.resources import data_folder
 from slurmray.slurm import syntax
 from slurmray.spec.job_spec import JobSpec
+from slurmray.spec.types import as_argv
 
 # Fixed: dstack gives a node to one run at a time, and these lie below the kernel's ephemeral ports.
 DEFAULT_PORTS = {
@@ -105,7 +106,7 @@ def make_commands(spec: JobSpec, node_env: Mapping[str, Fact]) -> list[str]:
         *(f"export {name}={FACTS[fact]}" for name, fact in node_env.items() if fact in FACTS),
     ]
     if spec.run is not None:
-        values += _format_array("RUN", ["bash", "-c", spec.run] if isinstance(spec.run, str) else spec.run)
+        values += _format_array("RUN", as_argv(spec.run) or [])
     parts = ["\n".join(values), "\n".join(f"{name}={_quote(program)}" for name, program in programs.items())]
     if spec.run is None:
         parts[1] += '\nRUN=(python3 -c "$CHECK")'

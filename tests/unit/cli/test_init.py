@@ -155,7 +155,7 @@ def test_from_a_script(current_folder: Path, capsys: pytest.CaptureFixture[str])
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
-        "wrote job.yaml: 44 lines: 21 became fields, 23 not needed, 0 to look at",
+        "wrote job.yaml: 44 lines of code: 22 became fields, 22 not needed, 0 to look at",
         "next: slurmray render job.yaml",
     ]
     made = current_folder / "job.yaml"
@@ -174,7 +174,7 @@ def test_from_a_script(current_folder: Path, capsys: pytest.CaptureFixture[str])
     assert main(["init", "--from", "my.slurm", "-o", "-"]) == 0
     captured = capsys.readouterr()
     assert captured.out == before
-    assert captured.err == "44 lines: 21 became fields, 23 not needed, 0 to look at\n"
+    assert captured.err == "44 lines of code: 22 became fields, 22 not needed, 0 to look at\n"
 
 
 def test_from_standard_input(current_folder: Path) -> None:
@@ -182,7 +182,9 @@ def test_from_standard_input(current_folder: Path) -> None:
         "init", "--from", "-", "-o", str(current_folder / "x.yaml"), stdin=LAUNCHER.read_text()
     )
     assert (done.returncode, done.stdout) == (0, "")
-    assert "# From stdin, by slurmray init --from: 44 lines" in (current_folder / "x.yaml").read_text()
+    assert (
+        "# From stdin, by slurmray init --from: 44 lines of code" in (current_folder / "x.yaml").read_text()
+    )
 
 
 @pytest.mark.usefixtures("current_folder")
@@ -190,7 +192,7 @@ def test_what_is_wrong_in_a_job_spec_from_a_script(capsys: pytest.CaptureFixture
     Path("my.slurm").write_text("#SBATCH -N two\npython train.py\n")
     assert main(["init", "--from", "my.slurm"]) == 0
     wrote, todo, then = capsys.readouterr().err.splitlines()
-    assert wrote == "wrote job.yaml: 2 lines: 2 became fields, 0 not needed, 0 to look at"
+    assert wrote == "wrote job.yaml: 2 lines of code: 2 became fields, 0 not needed, 0 to look at"
     assert todo.startswith("to fix: job.yaml:4:10: slurm.nodes: expected an integer, got 'two'")
     assert then == "next: slurmray render job.yaml"
 
@@ -212,3 +214,31 @@ def test_wrong_scripts(
     assert main(["init", *args]) == ExitCode.USAGE
     assert capsys.readouterr().err == expected
     assert [path.name for path in current_folder.iterdir()] == ["bad.slurm"]
+
+
+def test_from_a_script_with_its_arguments(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (current_folder / "my.slurm").write_text('M=$1\npython train.py --model "$M"\n')
+    assert main(["init", "--from", "my.slurm", "-o", "-"]) == 0
+    captured = capsys.readouterr()
+    assert "FILL IN: $1 (M)" in captured.out
+    assert main(["init", "--from", "my.slurm", "--", "Qwen/Qwen3 8B", "--x"]) == 0
+    run = load_plan(current_folder / "job.yaml").spec.run
+    assert isinstance(run, str)
+    assert "set -- 'Qwen/Qwen3 8B' --x\n" in run
+    assert main(["init", "verl", "--", "x"]) == ExitCode.USAGE
+
+
+def test_a_script_without_a_trainer(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (current_folder / "my.slurm").write_text("#SBATCH -N 2\nray start --head\n")
+    assert main(["init", "--from", "my.slurm"]) == ExitCode.USAGE
+    assert "nodes: 2" in (current_folder / "job.yaml").read_text()
+    assert main(["render", "job.yaml"]) == ExitCode.USAGE
+    assert "FILL IN: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_a_job_spec_is_not_more_readable_than_its_script(mode: int, current_folder: Path) -> None:
+    (current_folder / "my.slurm").write_text("python train.py\n")
+    (current_folder / "my.slurm").chmod(mode)
+    assert main(["init", "--from", "my.slurm"]) == 0
+    assert (current_folder / "job.yaml").stat().st_mode & 0o777 & ~mode == 0

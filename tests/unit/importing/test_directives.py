@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slurmray.loading.load import load_plan
 from slurmray.slurm.syntax import split_directive
-from tests.unit.importing.scripts import TRAINER, fields, import_text, looks
+from tests.unit.importing.scripts import TRAINER, fields, import_text, looks, started
 
 
 def directives(*lines: str) -> dict[str, Any]:
@@ -74,7 +75,33 @@ def test_lines_after_the_first_command_are_comments() -> None:
         (["-N 2 -n 16", "--gpus-per-task=1"], {"slurm": {"nodes": "2", "gpus_per_node": "8"}}),
         (["-N 2 -n 15", "--gpus-per-task=1"], {"slurm": {"nodes": "2"}}),
         (["--new-option=3 --new-flag=x"], {"slurm": {"extra": ["--new-option=3", "--new-flag=x"]}}),
-        (["--container-image=x"], {"slurm": {"extra": ["--container-image=x"]}}),
+        (["--mysiteflag", "--nodes=4"], {"slurm": {"extra": ["--mysiteflag"], "nodes": "4"}}),
+        (["--mysiteflag --nodes=4"], {"slurm": {"extra": ["--mysiteflag"], "nodes": "4"}}),
+        (["--ntasks=4", "--ntasks-per-node=1"], {"slurm": {"nodes": "4"}}),
+        (["-n 16 --ntasks-per-node=8 --gpus-per-task=1"], {"slurm": {"nodes": "2", "gpus_per_node": "8"}}),
+        (["--gres=gpu:8", "--gpus-per-node=8"], {"slurm": {"gpus_per_node": "8"}}),
+        (
+            ["--gres=gpu:8,nvme:1 --gpus-per-node=8"],
+            {"slurm": {"gres": "gpu:8,nvme:1", "gpus_per_node": "8"}},
+        ),
+        (["--gres=gpu:h100:8", "--gpus-per-node=8"], {"slurm": {"gres": "gpu:h100:8"}}),
+        (["-N 2 --gpus=16", "--gpus-per-node=8"], {"slurm": {"nodes": "2", "gpus_per_node": "8"}}),
+        (["-n 16 --gpus-per-task=1"], {}),  # Slurm chooses the number of nodes
+        (["-n 1 --gpus-per-task=8"], {"slurm": {"nodes": "1", "gpus_per_node": "8"}}),
+        (["--mysiteflag -N 4"], {"slurm": {"extra": ["--mysiteflag"], "nodes": "4"}}),
+        (
+            ["-N 4 --mysiteflag", "--gres=gpu:8"],
+            {"slurm": {"extra": ["--mysiteflag"], "nodes": "4", "gres": "gpu:8"}},
+        ),
+        (["-QN 4"], {"slurm": {"nodes": "4"}}),
+        (
+            ["--ntasks-per-n=1 --sig=B:USR1@60", "--nodes=2"],
+            {"slurm": {"nodes": "2"}, "stop": {"signal": "USR1", "lead": "60"}},
+        ),
+        (
+            ["--export=ALL,CUDA_VISIBLE_DEVICES=0,RANK=1,A=1"],
+            {"env": {"A": "1"}, "ray": {"gpus_per_node": "1"}},
+        ),
     ],
 )
 def test_options_that_are_other_fields(lines: list[str], expected: dict[str, Any]) -> None:
@@ -96,6 +123,7 @@ def test_options_that_are_other_fields(lines: list[str], expected: dict[str, Any
             "-p 'gpu",
         ),
         *("-p { partition }", "--signal=B:USR9@1", "--container=x", "--array", "--gpu-per-node=8"),
+        *("-n 16", "--tim=5", "-N 2 --gpus=16 --gpus-per-node=4", "--ntasks-per-gpu=1 --gpus=8", "-Y"),
     ],
 )
 def test_what_only_the_user_can_judge(line: str) -> None:
@@ -108,14 +136,26 @@ def test_components_of_a_heterogeneous_job() -> None:
     assert looks(script) == [3, 4]
 
 
-def test_slurm_s_variables_have_the_directives_values() -> None:
-    made = directives("-N 3 --gpus-per-node=h100:4 -c 7 -J x")
-    assert made["slurm"]["nodes"] == "3"
-    text = import_text(
-        "#SBATCH -N 3 --gpus-per-node=h100:4 -c 7 -J x\n"
-        "python train.py $SLURM_NNODES $SLURM_CPUS_PER_TASK ${SLURM_JOB_NAME} $SLURM_GPUS_ON_NODE\n"
+def test_containers_in_directives() -> None:
+    made = directives("--container-image=docker://org/img:1", "--container-mounts=/data:/data")
+    assert made["container"] == {"runtime": "pyxis", "image": "docker://org/img:1", "mounts": ["/data"]}
+    assert "slurm" not in made
+    made = directives("--no-container-mount-home --container-image=a/b:1 --container-remap-root --nodes=2")
+    assert made["container"] == {
+        "runtime": "pyxis",
+        "image": "a/b:1",
+        "step_args": ["--container-remap-root"],
+    }
+    assert made["slurm"] == {"nodes": "2"}
+
+
+def test_slurm_s_variables_have_the_job_s_values(tmp_path: Path) -> None:
+    script = (
+        "#SBATCH --ntasks-per-node=1 --gpus-per-task=h100:8 -N 2 -c 7 -J x\n"
+        "python train.py $SLURM_NNODES $SLURM_CPUS_PER_TASK $SLURM_GPUS_ON_NODE \\\n"
+        "  $SLURM_GPUS_PER_TASK $SLURM_NTASKS\n"
     )
-    assert "run: # line 2\n  - python\n  - train.py\n  - 3\n  - 7\n  - x\n  - 4\n" in text.text
+    assert started(script, tmp_path) == ["python train.py 2 7 8 8 2"]
 
 
 @pytest.mark.parametrize(
@@ -123,14 +163,15 @@ def test_slurm_s_variables_have_the_directives_values() -> None:
     [
         ("--gres=gpu:h100:4", "4"),
         ("--gres=gpu", "1"),
-        ("--gres=shard:4", "$SLURM_GPUS_ON_NODE"),
-        ("--gres=gpu:x:y:z", "$SLURM_GPUS_ON_NODE"),
+        ("--gres=shard:4", None),
+        ("--gres=gpu:x:y:z", None),
         ("-N 2 --gpus=16", "8"),
     ],
 )
-def test_the_gpus_of_a_node(line: str, gpus: str) -> None:
-    run = fields(f"#SBATCH {line}\npython train.py $SLURM_GPUS_ON_NODE\n")["run"]
-    assert run == (f"python train.py {gpus}" if gpus.startswith("$") else ["python", "train.py", gpus])
+def test_the_gpus_of_a_node(line: str, gpus: str | None) -> None:
+    """Ray's are the same, or those that only Ray knows."""
+    made = fields(f"#SBATCH {line}\nray start --head --num-gpus {gpus or 2}\n{TRAINER}\n")
+    assert made.get("ray") == (None if gpus else {"gpus_per_node": "2"})
 
 
 def test_every_option_loads(tmp_path: Any) -> None:

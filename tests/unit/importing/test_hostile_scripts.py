@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from slurmray import yaml_source
 from slurmray.errors import SpecError, UsageError
 from slurmray.importing.launcher import MAX_BYTES, read_launcher
-from tests.unit.importing.scripts import TRAINER, import_text
+from tests.unit.examples import ROOT
+from tests.unit.importing.scripts import TRAINER, fields, import_text
 
 SECRET = "correct0horse1battery2"
-
-
-@pytest.mark.parametrize("name", ["train.py", "job.yaml"])
-def test_a_file_that_is_no_launcher(name: str) -> None:
-    """Each of these lines is bash, too."""
-    with pytest.raises(SpecError, match=f"^{name}:1:1: is no bash script; init --from reads only bash$"):
-        read_launcher(name, b"import ray\nname: a\n")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +31,7 @@ def test_a_file_that_is_no_launcher(name: str) -> None:
             b"#!/bin/bash\r\necho\r\n",
             "my.slurm: has the line ends of Windows, which sbatch refuses; use dos2unix",
         ),
-        (b"#!/usr/bin/env python3\nx\n", "my.slurm:1:1: is no bash script; init --from reads only bash"),
+        (b"#!/bin/zsh\necho x\n", "my.slurm: is no bash script; init --from reads only bash"),
         (b"#" * (MAX_BYTES + 1), "my.slurm: is larger than 256 KB; no launcher is"),
         (
             b"a=xxxxxxxx\n" + b"a=$a$a\n" * 60,
@@ -136,10 +132,96 @@ def test_nothing_of_the_script_runs(text: str, current_folder: Path) -> None:
         "source /opt/x --token {}",
         "f() {{\n  export A_KEY={}\n}}\nf\npython train.py",
         "mysql_password={} && mysql -p{}",
+        # By what a value is for: options, headers, addresses, arguments of programs.
+        "curl -u me:{} https://host/x",
+        "curl --user=me:{} https://host/x",
+        "curl -H 'Authorization: Bearer {}' https://host/x",
+        'curl -H "X-Api-Key: {}" https://host/x',
+        "curl --header 'PRIVATE-TOKEN: {}' https://host/x",
+        "curl -d x https://hooks.slack.com/services/T0/B0/{}",
+        "curl https://discord.com/api/webhooks/1/{} -d x",
+        "curl 'https://open.feishu.cn/open-apis/bot/v2/hook/{}' -d x",
+        "curl 'https://host/x?access_token={}&a=b'",
+        "wget --password {} https://host/x",
+        "wget --http-password={} https://host/x",
+        "PGPASSWORD={} psql -c 'select 1'",
+        "export MYSQL_PWD={}",
+        "DB_PASS={}\npython train.py --db $DB_PASS",
+        "export dbPassword={}",
+        "export SSHPASS={}",
+        "export AWS_SECRET_ACCESS_KEY={} AWS_SESSION_TOKEN={}",
+        "export SLACK_WEBHOOK={}",
+        "export WANDB_APIKEY={}",
+        "export AUTH_HEADER='Bearer {}'",
+        "sshpass -p {} ssh host x",
+        "sshpass -p{} ssh host x",
+        "redis-cli -a {} ping",
+        "mysql -uroot -p{} x",
+        "docker login -u me -p {} registry",
+        "docker login --password={} registry",
+        "wandb login --relogin {}",
+        "hf auth login {}",
+        "aws configure set aws_secret_access_key {}",
+        "git config --global github.token {}; git config set user.password {}",
+        "kinit -w {} me",
+        "openssl enc -k {} -in x",
+        "git clone https://oauth2:{}@gitlab.com/x/y",
+        "pip install git+https://{}:x-oauth-basic@github.com/x/y",
+        "ARGS=(--a 1 --api-key {})\npython train.py ${ARGS[@]} $X",
+        'ARGS="--a 1 --api-key {}"\npython train.py $ARGS $X',
+        "A=$X\npython train.py --password {} $A",
+        "A=$X\npython train.py --swanlab.api_key={} $A",
+        "cat > x.yaml <<EOF\napi_key: {}\nEOF\npython train.py",
+        "echo machine api.wandb.ai login user password {} >> ~/.netrc",
+        "if [ $X ]; then\n  python x.py --token {}\nfi",
+        "f() {{\n  python train.py --token {}\n}}\nf",
+        'srun bash -c "python train.py --api-key {} $X"',
+        "python - <<'EOF'\nimport wandb; wandb.login(key='{}')\nEOF",
+        'python -c \'import os; os.environ["HF_TOKEN"] = "{}"\'',
     ],
 )
-def test_no_secret_is_written(text: str) -> None:
-    assert SECRET not in import_text(text.replace("{}", SECRET).replace("{{", "{").replace("}}", "}")).text
+@pytest.mark.parametrize("end", ["", "\npython train.py", "\nA=$B\npython train.py $A"])
+def test_no_secret_is_written(text: str, end: str) -> None:
+    """By name, by option or by what the program takes it for; whether it becomes a field or stays bash."""
+    script = text.replace("{}", SECRET).replace("{{", "{").replace("}}", "}")
+    assert SECRET not in import_text(script + end).text
+
+
+@pytest.mark.parametrize(
+    "form", ["python train.py --api-key {} $X", "A=$X; curl -u {} $A; python train.py $A"]
+)
+def test_a_short_secret(form: str) -> None:
+    """It is not looked for elsewhere, as it may be part of other words."""
+    assert "q7z" not in import_text(form.format("q7z")).text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TYPE=token\nREMOVE=true\npython train.py $TYPE $REMOVE $X",
+        "python train.py --mode basic --learning-rate 3",
+        'A=(--calculate-per-token-loss --loss-type sft)\npython train.py "${A[@]}"',
+        'python train.py +teacher.gsm8k.key="openai/gsm8k"',
+        "python train.py data.reward_model_key=reward_model --ground_truths_key ground_truth",
+        "python train.py --use_wandb True",
+    ],
+)
+def test_what_only_looks_like_a_secret(text: str) -> None:
+    assert "..." not in import_text(text).text
+
+
+def test_a_secret_in_an_array() -> None:
+    """The command has the other elements as before."""
+    run = fields(f'E=(x=1 +api_key={SECRET} y=2)\npython train.py "${{E[@]}}" $X')["run"]
+    assert "E=(x=1 +api_key=... y=2)\n" in run
+    assert 'python train.py "${E[@]}" $X' in run
+
+
+@pytest.mark.parametrize("flag", ["--hf-auth-token", "--api-key", "--password"])
+def test_a_flag_with_the_name_of_a_secret(flag: str) -> None:
+    """The option after it is no secret."""
+    command = ["python", "train.py", flag, "--learning-rate", "1e-6"]
+    assert fields(" ".join(command))["run"] == command
 
 
 @pytest.mark.parametrize(
@@ -165,7 +247,56 @@ def test_the_name_of_the_script_is_data() -> None:
     assert made.splitlines()[0].startswith("# From a?[31m?name: x, by ")
 
 
+@pytest.mark.parametrize(
+    ("version", "is_refused"),
+    [
+        *(("v3.8.0", True), ("3.13.1", True), ("(devel)", True), ("", True)),
+        *(("v3.14.0", False), ("v3.14.1", False), ("4.0.0", False)),
+    ],
+)
+def test_an_old_parser(
+    version: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = shutil.which("shfmt", path=str(Path(sys.executable).parent))
+    (tmp_path / "shfmt").write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo \'{version}\' || exec {own} "$@"\n'
+    )
+    (tmp_path / "shfmt").chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: str(tmp_path / "shfmt"))
+    if is_refused:
+        shown = re.escape(version.removeprefix("v") or "of no version")
+        with pytest.raises(
+            UsageError, match=rf"/shfmt is shfmt {shown}, .*pip install 'shfmt-py>=4\.1', or "
+        ):
+            import_text(TRAINER)
+    else:
+        assert import_text(TRAINER).has_trainer
+
+
 def test_without_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    with pytest.raises(UsageError, match=r"needs shfmt.*: pip install shfmt-py$"):
+    expected = (
+        "slurmray init --from needs shfmt, which reads bash: pip install 'shfmt-py>=4.1', "
+        "or put shfmt 3.14 of github.com/mvdan/sh/releases on PATH"
+    )
+    with pytest.raises(UsageError) as caught:
         import_text(TRAINER)
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("platform", "machine", "has_wheel"),
+    [
+        *(("linux", "x86_64", True), ("linux", "aarch64", True)),
+        *(("linux", "ppc64le", False), ("darwin", "x86_64", False), ("darwin", "arm64", False)),
+    ],
+)
+def test_the_plain_install_brings_the_parser(platform: str, machine: str, has_wheel: bool) -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    dependencies, _, extras = project.partition("[project.optional-dependencies]")
+    (line,) = re.findall('"(shfmt-py[^"]*)"', dependencies)
+    needed = Requirement(line)
+    assert needed.marker
+    assert needed.marker.evaluate({"sys_platform": platform, "platform_machine": machine}) == has_wheel
+    assert not needed.specifier.contains("4.0.0")
+    assert "shfmt" not in extras

@@ -97,8 +97,9 @@ def test_hostile_arguments_are_unchanged() -> None:
 def test_a_text_for_bash_gets_a_note_with_the_arguments() -> None:
     text = "python3 -m openrlhf.cli.train_ppo_ray --colocate_all_models " + GRPO
     assert advise(job("", run=text)).remarks == [
-        "run is a text for bash, so nothing is added to it: pass --actor_num_nodes $NNODES --actor_num_gpus_per_node"
-        " $GPUS_PER_NODE --ref_num_nodes $NNODES --ref_num_gpus_per_node $GPUS_PER_NODE"
+        'run is a text without "$@", so nothing is added to it: write "$@" behind the trainer\'s arguments, or pass'
+        " --actor_num_nodes $NNODES --actor_num_gpus_per_node $GPUS_PER_NODE"
+        " --ref_num_nodes $NNODES --ref_num_gpus_per_node $GPUS_PER_NODE"
     ]
 
 
@@ -106,7 +107,6 @@ def test_other_commands_are_unchanged() -> None:
     for run in (
         ["deepspeed", "--module", "openrlhf.cli.train_sft", "--max_len", "2048"],
         ["bash", "examples/scripts/train_ppo_ray_70b.sh"],
-        "python3 -m openrlhf.cli.train_ppo_ray $FLAGS",
     ):
         assert advise(job("", run=run, requeue={"max": 1})) == Advice(run)
 

@@ -32,7 +32,7 @@ def test_flags_in_a_text_that_is_not_parsed() -> None:
         'python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 4 --colocate "${MODEL_ARGS[@]}"\n'
     )
     advice = advise(job(gpus=4, run=text))
-    assert (advice.run, advice.problems) == (text, [])
+    assert (advice.run, advice.problems) == (["bash", "-c", text, "slurmray"], [])
 
 
 def test_nodes_with_another_number_of_gpus() -> None:

@@ -1,6 +1,7 @@
 # ruff: noqa: E501 - one line for one mistake
 """verl's preset. Refusals of verl's Hydra configuration were tried with verl 0.9.1."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -89,17 +90,69 @@ def test_the_built_in_check_needs_nothing() -> None:
 )
 def test_a_text_or_a_script_is_unchanged(run: list[str] | str) -> None:
     advice = advise(job(run=run, requeue={"max": 1}))
-    assert (advice.run, advice.resume, advice.problems) == (run, [], [])
-    what = "a text for bash" if isinstance(run, str) else "a script"
+    argv = ["bash", "-c", run, "slurmray"] if isinstance(run, str) else run
+    assert (advice.run, advice.resume, advice.problems) == (argv, [], [])
+    what, where = "a script", ""
+    if isinstance(run, str):
+        what, where = 'a text without "$@"', 'write "$@" behind the trainer\'s arguments, or '
     assert advice.remarks == [
-        f"run is {what}, so nothing is added to it: pass trainer.nnodes=$NNODES trainer.n_gpus_per_node=$GPUS_PER_NODE",
+        f"run is {what}, so nothing is added to it: {where}pass trainer.nnodes=$NNODES"
+        " trainer.n_gpus_per_node=$GPUS_PER_NODE",
         f"run is {what}: after a restart, if SLURMRAY_ATTEMPT is not 0, pass trainer.resume_mode=auto",
     ]
 
 
 def test_a_complete_text_needs_no_note() -> None:
     text = "python3 -m verl.trainer.main_ppo trainer.nnodes=$NNODES trainer.n_gpus_per_node=$GPUS_PER_NODE"
-    assert advise(job(run=text)) == Advice(text)
+    assert advise(job(run=text)) == Advice(["bash", "-c", text, "slurmray"])
+
+
+@pytest.mark.parametrize(
+    "form", ['{} "$@"', "{} $* | tee x", 'preset_args=("$@"); set --\n{} "${{preset_args[@]}}"']
+)
+def test_a_text_takes_the_arguments(form: str) -> None:
+    """bash runs it with those of the first start and, after them, those for resuming."""
+    advice = advise(job(run=form.format("python3 -m verl.trainer.main_ppo a=1"), requeue={"max": 1}))
+    assert (advice.resume, advice.remarks) == (["trainer.resume_mode=auto"], [])
+    assert advice.run
+    argv = [item.replace("python3", "echo python3").replace("| tee x", "") for item in advice.run]
+    done = subprocess.run([*argv, *advice.resume], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [*MAIN, "a=1", *FILLED_IN, "trainer.resume_mode=auto"]
+
+
+def test_arguments_of_a_text_are_bash_s() -> None:
+    """Whatever they have in them, and without becoming $0."""
+    run = advise(job(run='printf "<%s>" "$0" "$@"')).run
+    assert run
+    done = subprocess.run([*run, "a b", "$x", "'"], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("<a b><$x><'>")
+    assert done.stdout.startswith("<slurmray>")
+
+
+@pytest.mark.parametrize(
+    ("lines", "word", "value"),
+    [
+        ("N=7", "$N", "7"),
+        ("N=7", "${N}", "7"),
+        ("A=(\n  a=b\n  trainer.nnodes=7 # seven\n)", '"${A[@]}"', "7"),
+        ("L=(uv run python)\nM=7", "$M", "7"),
+        ("N=7\nN=8", "$N", None),
+        ("if x; then\n  N=7\nfi", "$N", None),
+        ("N=7\nfor N in 1; do :; done", "$N", None),
+        ("N=$(date)", "$N", None),
+    ],
+)
+def test_values_that_are_certain_are_checked(lines: str, word: str, value: str | None) -> None:
+    word = word if "A[" in word else f"trainer.nnodes={word}"
+    start = '"${L[@]}"' if "L=" in lines else "python3"
+    advice = advise(job(run=f"{lines}\n{start} -m verl.trainer.main_ppo {word} trainer.n_gpus_per_node=8"))
+    found = [finding.text for finding in advice.problems]
+    assert any("trainer.nnodes" in text and "7" in text for text in found) is (value is not None)
+
+
+def test_a_text_that_is_not_checked_has_a_remark() -> None:
+    remarks = advise(job(run='"$(which python3)" -m verl.trainer.main_ppo "$@"')).remarks
+    assert [remark.partition(":")[0] for remark in remarks] == ["run is not checked"]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,9 @@ def test_agent_reads_all_values_of_the_job_spec(fields: dict[str, Any], command:
     settings: Any = script_parts.read_settings(text)
     assert settings == make_settings(plan_of(spec), command)
     run, container = fields["run"], fields["container"]
-    assert settings["trainer"]["command"] == (["bash", "-c", run] if isinstance(run, str) else run)
+    assert settings["trainer"]["command"] == (
+        ["bash", "-c", run, "slurmray"] if isinstance(run, str) else run
+    )
     assert (settings["env"], settings["setup"]) == (fields["env"], fields["setup"])
     assert {key: settings["container"][key] for key in container} == container
     assert settings["network"]["interface"] == fields["network"]["interface"]

@@ -83,7 +83,7 @@ def settings(**fields: Any) -> Any:
 
 def test_values_of_the_settings() -> None:
     assert settings()["container"]["runtimes"] == ["podman", "docker"]
-    assert settings(run="echo $HOME")["trainer"]["command"] == ["bash", "-c", "echo $HOME"]
+    assert settings(run="echo $HOME")["trainer"]["command"] == [*("bash", "-c", "echo $HOME", "slurmray")]
     assert settings()["trainer"]["command"] == [], "the built-in check"
     assert settings(stop={"signal": "INT"})["stop"]["cancel_signal"] == "INT"
     assert settings(stop={"signal": "INT"}, requeue={"exit_code": 9})["stop"]["cancel_signal"] == "TERM"

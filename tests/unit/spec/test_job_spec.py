@@ -44,6 +44,13 @@ def test_a_program_whose_path_may_have_blanks(path: str) -> None:
     assert spec(run=[path, "a b"]).run == [path, "a b"]
 
 
+@pytest.mark.parametrize(
+    "run", ["set -- 'FILL IN: $1 (MODEL)'\npython train.py", ["python", "FILL IN: $1 (MODEL)"]]
+)
+def test_what_the_user_has_to_fill_in(run: list[str] | str) -> None:
+    assert refusal(run=run) == "run: has 'FILL IN: $1 (MODEL)', from slurmray init: write your own there"
+
+
 def test_null_means_not_set() -> None:
     assert spec(name=None, slurm=None, container={"image": None}, run=None) == spec()
 
