@@ -17,7 +17,6 @@ from slurmray.presets.trainers import NUMBERS, find_preset, looks_like_trainer
 from slurmray.spec.runtimes import RUNTIMES
 from slurmray.spec.types import FILL_IN
 
-_RANKED = re.compile(r"(?:^|[\s/])(?:torchrun|deepspeed|accelerate launch|python\S* -m torch\.distributed)")
 _NO_TRAINER = "no trainer found: write the command here"
 
 
@@ -130,8 +129,7 @@ def _set_trainer(
         draft.set("preset", preset, lines[:1])
     _set_assigns(draft, trainer)
     remove_redirections(draft, trainer)
-    if _RANKED.search(trainer.text) or trainer.shell:
-        _look_at_place(draft, trainer)
+    _look_at_place(draft, trainer)
     if command.context.is_background:
         draft.skip(lines[:1], "the job waits for the trainer")
         if (semicolon := command.node.get("Semicolon")) and command.node.get("Background"):
@@ -146,7 +144,8 @@ def _set_trainer(
 
 
 def _look_at_place(draft: Draft, program: Program) -> None:
-    if program.command.context.place == "all":
+    context, has_others = program.command.context, draft.get("slurm.nodes") not in (None, "1")
+    if context.place == "all" and has_others and not context.is_conditional:
         draft.look(program.lines[:1], "it ran on every node; `run` runs on the head node only")
 
 

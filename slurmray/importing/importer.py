@@ -17,7 +17,7 @@ from slurmray.importing.options import Option, Table, split_options
 from slurmray.importing.reader import Command, Context, Left, Statement, written
 from slurmray.importing.secrets import find_secrets
 from slurmray.importing.slurm_options import SRUN, count_gpus
-from slurmray.importing.syntax_tree import BashSyntaxError
+from slurmray.importing.syntax_tree import BashSyntaxError, walk
 from slurmray.importing.words import Part, Word, bash_source, constant, is_log
 from slurmray.presets.trainers import looks_like_trainer
 from slurmray.slurm.syntax import parse_count
@@ -28,6 +28,7 @@ _LIMITS = {"n": "nofile", "l": "memlock", "u": "nproc", "s": "stack", "c": "core
 _IN_KB = "lsc"  # bash counts these in KB, and Docker in bytes
 _LEFT_BY_RAY = r"/tmp/ray|.*ray_head_ip|/dev/shm/"  # noqa: S108
 _OWN_PROCESS = "only the trainer's own process has it, and not Ray's workers: see env and node_env"
+_NOT_READ = "slurmray init does not read this script: it must not start Ray or use srun"
 _MAX_RUNNER = 12  # words before Ray's own, of what runs it
 _RUNS_RAY = re.compile(r"(?:\bray|ray\.scripts\.scripts)\s+(?:start|stop|status)\b")
 
@@ -117,6 +118,8 @@ class Importer:
             and value
         ):
             containers.APPTAINER.read(self, [Option("--bind", value, (value,))])
+        elif name == "RAY_TMPDIR" and value:
+            ray.set_temp_dir(self, Option(name, value, (value,)))
         elif name in known.MASKS_OF_GPUS and text and count_gpus(self.draft) is None:
             if not context.is_conditional:
                 ray.set_gpus(self.draft, str(len(text.split(","))), lines)
@@ -200,11 +203,15 @@ class Importer:
         if program == "shift" or is_end:
             draft.skip(lines, known.STRUCTURE)
             return Left.SETUP if program == "shift" else Left.EXIT
+        if program == ":":
+            self._require(command)
         if program in known.PROGRAMS and not _writes_data(command):
             draft.skip(lines, known.PROGRAMS[program])
             return Left.NOTHING if program == "sleep" and not command.context.is_looped else Left.INERT
         if program in known.OTHER_HOSTS:
             return self._run_elsewhere(command)
+        if program.endswith(".sh"):
+            draft.look(lines, _NOT_READ)
         return self._add_program(command)
 
     def _rest(self, command: Command, rest: list[Word], **context: object) -> Left:
@@ -264,6 +271,13 @@ class Importer:
         return self._add_program(command)
 
     # Variables and the shell.
+
+    def _require(self, command: Command) -> None:
+        """Take the variables without which the script ends, `: "${NAME:?}"`, from the submitter."""
+        own = {*command.reader.variables.texts, *command.reader.variables.arrays}
+        for node in walk(command.node):
+            if (node.get("Exp") or {}).get("Op") in (":?", "?") and node["Param"]["Value"] not in own:
+                self.draft.set_variable(node["Param"]["Value"], None, command.lines)
 
     def set_in_container(self, name: str, value: Word | None, lines: list[int]) -> None:
         """Set a variable of programs in the container. value: None: that of the shell."""
@@ -465,9 +479,7 @@ class Importer:
             index += 2 if takes_next else 1
         following = words[index:]
         if following and not has_text:
-            self.draft.look(
-                command.lines, "slurmray init does not read this script: it must not start Ray or use srun"
-            )
+            self.draft.look(command.lines, _NOT_READ)
             return self._add_program(command, "a script of its own")
         document = next((each for each in command.node.get("Redirs") or [] if each.get("Hdoc")), None)
         arguments = command.node["Cmd"]["Args"]

@@ -52,9 +52,11 @@ def _num_gpus(target: Target, option: Option) -> None:
         look(f"Ray had {its} GPUs of {ours}: see ray.head.gpus and services[].gpus")(target, option)
 
 
-def _temp_dir(target: Target, option: Option) -> None:
+def set_temp_dir(target: Target, option: Option) -> None:
+    """Set the folder of Ray's sessions."""
     field("ray.temp_dir", ABSOLUTE_PATH)(target, option)
-    if "$" in (option.value.path or ""):
+    path = option.value.path or ""
+    if "$" in path or len(path) > TEMP_DIR_MAX:
         look(f"the path may have {TEMP_DIR_MAX} characters at most on each node")(target, option)
 
 
@@ -71,7 +73,7 @@ def _start(path: str, *rows: tuple[str, Action]) -> Table:
         ("--redis-password=", skip("the job has a token instead")),
         ("--port=", when("(?!6379$)[0-9]+", field("ray.port"), free)),
         ("--dashboard-port=", when("(?!8265$)[0-9]+", field("ray.dashboard_port"), free)),
-        ("--temp-dir=", _temp_dir),
+        ("--temp-dir=", set_temp_dir),
         ("--ray-debugger-external", field("ray.debug", lambda _: "legacy")),
         ("--metrics-export-port=", field("ray.metrics", lambda _: "true")),
         *rows,

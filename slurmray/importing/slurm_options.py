@@ -164,6 +164,8 @@ def _of_step(name: str) -> Action:
             skip(f"{option.name} of a step: it has all of the job's resources")(target, option)
         else:
             target.draft.set(path, option.text, option.lines)
+            if is_gpu:  # what a mask has set before
+                target.draft.fields.pop(("ray", "gpus_per_node"), None)
             reason = f"{option.name} {option.text} of a step, taken as {path} of the job"
             target.draft.look(option.lines, reason)
 

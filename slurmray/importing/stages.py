@@ -105,6 +105,7 @@ def _complete_service(draft: Draft, program: Program, service: dict[str, Any]) -
             draft.skip(lines[:1], f"{name}: it joins the job's own Ray")
         elif name.endswith("VISIBLE_DEVICES") and value.constant:
             service["gpus"] = str(value.constant.count(",") + 1)
+            draft.look(lines[:1], f"{name}: services[].gpus takes them from Ray, and so from the trainer")
         elif value.constant is None or draft.is_secret(name, value.constant):
             draft.look(lines[:1], f"{name} of the service: see services[].env")
         else:

@@ -17,7 +17,7 @@ NUMBERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 # Preset -> what its trainers' command lines have; the first one counts.
 _COMMANDS: dict[str, str] = {
-    "search-r1": r"verl\.trainer\.main_ppo .*\bretriever\.",
+    "search-r1": r"verl\.trainer\.main_ppo\w* .*\bretriever\.",
     "verl": r"(?:verl\.(?:trainer|experimental\.\w+)|recipe(?:\.\w+)*)\.(?:main_\w+|\w+_main|sft_trainer_ray)"
     r"|verl/trainer/main_ppo\.py",
     "openrlhf": r"openrlhf\.cli\.train_ppo_ray",

@@ -34,7 +34,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str], dict[int, str]]] = {
     "rank-is-no-address": (
         GPUS,
         ["python train.py --rank 0 --tp 8 --nodelist n1"],
-        {9: "please look: SLURM_NODEID"},
+        {9: "SLURM_NODEID of the head node"},
     ),
     "script-variable-in-node-env": (
         GPUS,

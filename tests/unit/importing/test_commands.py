@@ -95,6 +95,20 @@ def test_a_default_of_nothing_is_not_certain() -> None:
     assert looks(script) == [3]
 
 
+def test_a_variable_without_which_the_script_ends() -> None:
+    assert run(': "${KEY:?set it}"', "A=1", ': "${A:?}"', TRAINER)["env"] == {"KEY": None}
+
+
+def test_a_program_that_ran_on_all_nodes() -> None:
+    assert looks(f"#SBATCH -N 2\nsrun {TRAINER}") == [2]
+    assert looks(f"#SBATCH -N 2\nsrun -N1 -n1 {TRAINER}") == looks(f"srun {TRAINER}") == []
+
+
+def test_gpus_of_a_step_win_over_a_mask() -> None:
+    made = run("export HIP_VISIBLE_DEVICES=0,1", f"srun -N1 -G2 {TRAINER}")
+    assert (made["slurm"], "ray" in made) == ({"gpus_per_node": "2"}, False)
+
+
 def test_a_folder_that_may_be_there() -> None:
     assert run('[ -d "$HOME/x" ] || mkdir "$HOME/x"', TRAINER)["setup"] == 'mkdir -p "$HOME/x"'
 
@@ -104,7 +118,7 @@ def test_a_draft_without_a_trainer_has_the_script_s_runtime() -> None:
     assert made["container"] == {"runtime": "none", "workdir": "/shared/me"}
 
 
-@pytest.mark.parametrize("line", ["bash wrapper.sh a", "bash serve.sh &"])
+@pytest.mark.parametrize("line", ["bash wrapper.sh a", "bash serve.sh &", "./wrapper.sh", '"$HOME/x.sh" a'])
 def test_a_script_of_its_own(line: str) -> None:
     assert looks(f"{line}\n{TRAINER}")[0] == 1
 
@@ -324,8 +338,9 @@ def test_a_head_node_that_has_nothing() -> None:
 
 
 def test_a_folder_of_ray_whose_length_is_not_known() -> None:
-    script = f"ray start --head --temp-dir=/tmp/$USER/ray\n{TRAINER}"
-    assert (fields(script)["ray"], looks(script)) == ({"temp_dir": "/tmp/$USER/ray"}, [1])
+    for line in ("ray start --head --temp-dir=/tmp/$USER/ray", "export RAY_TMPDIR=/tmp/$USER/ray"):
+        script = f"{line}\n{TRAINER}"
+        assert (fields(script)["ray"], looks(script)) == ({"temp_dir": "/tmp/$USER/ray"}, [1])
 
 
 def test_options_of_srun_of_a_plugin() -> None:
@@ -399,6 +414,7 @@ def test_a_service_in_a_container_of_its_own() -> None:
     [
         ("python3 -m recipe.dapo.main_dapo", "verl"),
         ("python3 -m verl.trainer.main_ppo retriever.url=http://x", "search-r1"),
+        ("python3 -m verl.trainer.main_ppo_format retriever.url=http://x", "search-r1"),
         ("python -m openrlhf.cli.train_ppo_ray", "openrlhf"),
         ("python examples/reasoning/main_grpo.py --config-name x", "rlinf"),
         ("python examples/start_agentic_pipeline.py --config_path . --config_name x", "roll"),

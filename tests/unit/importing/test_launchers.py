@@ -46,7 +46,7 @@ LOOKS = {
     "script-in-a-document.slurm": [29],
     "search-r1.sh": [16, 22],  # a limit that Apptainer cannot set
     "server-by-getopts.slurm": [],
-    "sglang-reward-server.sh": [16],
+    "sglang-reward-server.sh": [9, 16],
     "shifter.slurm": [15, 17, 19],
     "skyrl-getopts.slurm": [39],
     "slime-arrays.sh": [],
