@@ -9,6 +9,7 @@
 #        for the faster case, and can lower the timeout so that the slower one does not become longer.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 make_venv ray==2.60.0
+export RAY_TMPDIR=$SCRATCH # else later programs would look for this cluster
 
 seen=$(
 	python 2>/dev/null - <<-'END' | grep -E '^(killed|stopped) '
