@@ -62,8 +62,9 @@ class Draft:
         self.became(f"env.{name}", lines)
 
     def remove_variable(self, name: str) -> None:
-        """Remove a variable from `env`."""
-        self.fields.pop(("env", name), None)
+        """Remove a variable from `env`, which the script has unset or now sets on each node."""
+        if self.fields.pop(("env", name), self) is not self:
+            self.skip(self.withdraw(f"env.{name}"), "set again or unset below")
 
     def add(self, path: str, item: Any, lines: Sequence[int]) -> None:
         """Append an item to a list, unless it is there."""

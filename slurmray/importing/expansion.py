@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from slurmray.importing.draft import TooLargeError
+from slurmray.importing.known import SET_IN_JOB
 from slurmray.importing.source import Source
 from slurmray.importing.syntax_tree import Node
 from slurmray.importing.words import Part, Word
@@ -17,10 +18,7 @@ from slurmray.importing.words import Part, Word
 _MAX_WORD = 100_000  # characters, so that variables of variables do not fill the memory
 _MAX_ALL = 2_000_000
 # Variables that are set on every node, or that users set for all their jobs, so that a default is not taken.
-_ALWAYS_SET = (
-    *("HOME", "USER", "LOGNAME", "PWD", "PATH", "HOSTNAME", "SCRATCH", "WORK", "TMPDIR"),
-    *("NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "RAY_ADDRESS"),
-)
+_ALWAYS_SET = {*SET_IN_JOB, "SCRATCH", "WORK"}
 _DEFAULT = (":-", "-", ":=", "=")
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 _PATTERN = re.compile(r"(?<!\\)(?:\*|\?|\{[^}]*(?:,|\.\.)[^}]*\})")  # several words, or names of files

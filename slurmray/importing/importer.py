@@ -18,7 +18,7 @@ from slurmray.importing.reader import Command, Context, Left, Statement, written
 from slurmray.importing.secrets import find_secrets
 from slurmray.importing.slurm_options import SRUN, count_gpus
 from slurmray.importing.syntax_tree import BashSyntaxError, walk
-from slurmray.importing.words import Part, Word, bash_source, constant, is_log
+from slurmray.importing.words import Part, Word, bash_source, constant, is_log, text_of
 from slurmray.presets.trainers import looks_like_trainer
 from slurmray.slurm.syntax import parse_count
 
@@ -38,7 +38,7 @@ class Program:
     """A command that is no part of starting Ray: a prepare step, a service or the trainer.
 
     statement: of the script, if that has it outside of structures. shell: why nothing can be added to it.
-    is_rebuilt: it is not written in one piece in the script, so that its words are written again.
+    is_rebuilt: the script has it in several pieces, so that the text of `run` has its values.
     """
 
     command: Command
@@ -54,7 +54,7 @@ class Program:
 
     @property
     def words(self) -> list[Word]:
-        """Its words."""
+        """The words of the command."""
         return self.command.words
 
     @property
@@ -153,12 +153,12 @@ class Importer:
         """Return what a command of a condition is, and whether it asks about the cluster."""
         if words[0].constant in ENGINES and len(words) > 1 and words[1].constant == "exec":
             return self.judge_condition(containers.ENGINE.split(words[2:])[1][1:] or words[:1])
-        name = (words[0].constant or "").rpartition("/")[2]
-        is_about = name in ("ray", "srun", "scontrol", "squeue", *ENGINES) or bool(
-            _RUNS_RAY.search(" ".join(word.beginning for word in words))
-        )
-        if name == "curl":
+        name, text = words[0].program, text_of(words)
+        if name == "curl" and not known.DASHBOARD.search(text):
             return self._judge_request(words), False
+        is_about = name in ("ray", "srun", "scontrol", "squeue", "curl", *ENGINES) or bool(
+            _RUNS_RAY.search(text)
+        )
         is_inert = is_about or name in known.PROGRAMS or name in (*known.FILTERS, "xargs", "kill", "command")
         return (Left.INERT if is_inert else Left.ACTIVE), is_about
 
@@ -274,10 +274,12 @@ class Importer:
 
     def _require(self, command: Command) -> None:
         """Take the variables without which the script ends, `: "${NAME:?}"`, from the submitter."""
-        own = {*command.reader.variables.texts, *command.reader.variables.arrays}
+        variables = command.reader.variables
+        own = {*variables.texts, *variables.arrays, *known.VARIABLES, *known.SET_IN_JOB}
         for node in walk(command.node):
-            if (node.get("Exp") or {}).get("Op") in (":?", "?") and node["Param"]["Value"] not in own:
-                self.draft.set_variable(node["Param"]["Value"], None, command.lines)
+            name = node["Param"]["Value"] if (node.get("Exp") or {}).get("Op") in (":?", "?") else ""
+            if name.isidentifier() and name not in own and not name.startswith("SLURM"):
+                self.draft.set_variable(name, None, command.lines)
 
     def set_in_container(self, name: str, value: Word | None, lines: list[int]) -> None:
         """Set a variable of programs in the container. value: None: that of the shell."""
@@ -646,7 +648,7 @@ def _ray_words(command: Command) -> list[Word] | None:
     """Return the words from `ray` on, of a command that runs it by e.g. uv, conda or Python."""
     names = [word.program for word in command.words[:_MAX_RUNNER]]
     for number, (name, verb) in enumerate(itertools.pairwise(names)):
-        if name in ("ray", "ray.scripts.scripts") and verb in known.RAY_CHANGES:
+        if name in ("ray", "ray.scripts.scripts") and verb in known.RAY_COMMANDS:
             return command.words[number:]
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from slurmray.agent.inherited import FOREIGN
+from slurmray.spec.job_spec import OF_THE_JOB
 
 
 def _table(*rows: tuple[str, str]) -> dict[str, str]:
@@ -58,7 +59,9 @@ ENGINE_VERBS = _table(
     (LIFE, "rm stop kill container system rmi"),
 )
 RAY_VERBS = _table((RAY, "stop status list summary health-check logs timeline"))
-RAY_CHANGES = ("start", "stop", "status", "symmetric-run", "job")  # verbs by which a runner's Ray is known
+# Subcommands by which Ray's program is known behind others, e.g. uv run.
+RAY_COMMANDS = ("start", "stop", "status", "symmetric-run", "job")
+DASHBOARD = re.compile(r":8265\b|/api/(?:version|jobs|cluster_status)\b")  # an address of Ray's
 MASKS_OF_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 VARIABLES = _table(
     (MASKS, " ".join(MASKS_OF_GPUS)),
@@ -69,6 +72,12 @@ VARIABLES = _table(
 # Before the name of a variable that Apptainer sets in the container.
 OF_CONTAINER = re.compile("^(?:APPTAINER|SINGULARITY)ENV_")
 HEAD_VARIABLES = tuple(VARIABLES)
+# Variables that a program in the job has without `env`: those of the user, of bash, and of the job.
+SET_IN_JOB = {
+    *"HOME PWD OLDPWD USER LOGNAME UID EUID PATH HOSTNAME TMPDIR IFS REPLY RANDOM SECONDS LINENO".split(),  # noqa: SIM905
+    *"BASH_SOURCE FUNCNAME PIPESTATUS BASH_REMATCH OPTARG OPTIND".split(),  # noqa: SIM905
+    *("NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "RAY_ADDRESS", *OF_THE_JOB),
+}
 
 # Programs that only run the command after them -> their options without a value.
 RUNNERS = {

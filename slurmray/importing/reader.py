@@ -28,7 +28,7 @@ from slurmray.importing.known import (
 )
 from slurmray.importing.source import Source
 from slurmray.importing.syntax_tree import BashSyntaxError, Node, calls_in, parse, walk
-from slurmray.importing.words import Part, Word, is_log
+from slurmray.importing.words import Part, Word, is_log, text_of
 
 _MAX_SCRIPTS = 300  # within the script, each a process of the parser
 _MAX_DEPTH = 12
@@ -135,7 +135,7 @@ class Command:
     @property
     def text(self) -> str:
         """The command with the values that are certain, for patterns."""
-        return " ".join("".join(part.text for part in word.parts) for word in self.words)[:20_000]
+        return text_of(self.words)[:20_000]
 
     def rest(self, words: list[Word], **context: object) -> Command:
         """Return what it runs: the command of these words."""

@@ -7,30 +7,11 @@ import shlex
 from collections.abc import Sequence
 
 from slurmray.importing.draft import Draft
-from slurmray.importing.known import KEPT, PRINTS, RAY, VARIABLE
+from slurmray.importing.known import KEPT, PRINTS, RAY, SET_IN_JOB, VARIABLE
 from slurmray.importing.reader import Left, Reader, Statement
 from slurmray.importing.syntax_tree import calls_in
-from slurmray.spec.job_spec import OF_THE_JOB
 from slurmray.spec.types import FILL_IN
 
-# Variables that a program in the job has without `env`: those of bash, of the user, and of the job.
-_KNOWN = {
-    *("HOME", "PWD", "OLDPWD", "USER", "LOGNAME", "UID", "EUID", "PATH", "HOSTNAME", "TMPDIR"),
-    *(
-        "IFS",
-        "REPLY",
-        "RANDOM",
-        "SECONDS",
-        "LINENO",
-        "BASH_SOURCE",
-        "FUNCNAME",
-        "PIPESTATUS",
-        "BASH_REMATCH",
-        "OPTARG",
-    ),
-    *("OPTIND", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "RAY_ADDRESS"),
-    *OF_THE_JOB,
-}
 # Variables of Slurm -> the job's own with the same value.
 _SLURM = {
     **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "$NNODES"),
@@ -93,7 +74,7 @@ def preamble(draft: Draft, reader: Reader, kept: list[Statement], given: dict[st
         if name in reader.head_names:
             lines.append(f"{name}={reader.head_names[name]}")
             _look_at_head(draft, kept, name, reader.head_names[name], line)
-        elif name in names or name in _KNOWN or ("env", name) in draft.fields or _exports(draft, name):
+        elif name in names or name in SET_IN_JOB or ("env", name) in draft.fields or _exports(draft, name):
             continue
         elif name in given or name in _SLURM:
             value = _SLURM.get(name, "")

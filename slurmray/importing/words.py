@@ -132,6 +132,11 @@ def bash_source(words: Iterable[Word]) -> str:
     return " ".join(word.bash for word in words)
 
 
+def text_of(words: Iterable[Word]) -> str:
+    """Return words as a text for patterns, with the values that are certain."""
+    return " ".join("".join(part.text for part in word.parts) for word in words)
+
+
 def is_log(word: Word) -> bool:
     """Whether a file that a command writes to is a log, or none: the job has its own. By its name alone."""
     text = "".join(part.text for part in word.parts)

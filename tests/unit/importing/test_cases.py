@@ -15,7 +15,7 @@ from tests.unit.importing.scripts import execute, verdicts
 FOLDER = Path(__file__).parent / "cases"
 GPUS: dict[str, Any] = {"slurm": {"nodes": "2", "gpus_per_node": "8"}}
 RUNS = ["python train.py"]
-# Name -> fields besides container and run, what the trainer starts, and parts of the lines' verdicts.
+# Name -> fields other than container and run, what the trainer starts, and parts of the lines' verdicts.
 CASES: dict[str, tuple[dict[str, Any], list[str], dict[int, str]]] = {
     "uv-run-ray": (GPUS, ["uv run python train.py --steps 10"], {4: "not needed", 6: "not needed"}),
     "ntasks-only": ({"slurm": {"nodes": "4", "gpus_per_node": "8"}}, RUNS, {2: "became slurm"}),

@@ -96,7 +96,8 @@ def test_a_default_of_nothing_is_not_certain() -> None:
 
 
 def test_a_variable_without_which_the_script_ends() -> None:
-    assert run(': "${KEY:?set it}"', "A=1", ': "${A:?}"', TRAINER)["env"] == {"KEY": None}
+    needed = ': "${KEY:?set it}" "${A:?}" "${1:?usage}" "${HOME:?}" "${SLURM_JOB_ID:?}" "${MASTER_ADDR:?}"'
+    assert run("A=1", needed, TRAINER)["env"] == {"KEY": None}
 
 
 def test_a_program_that_ran_on_all_nodes() -> None:
@@ -107,6 +108,18 @@ def test_a_program_that_ran_on_all_nodes() -> None:
 def test_gpus_of_a_step_win_over_a_mask() -> None:
     made = run("export HIP_VISIBLE_DEVICES=0,1", f"srun -N1 -G2 {TRAINER}")
     assert (made["slurm"], "ray" in made) == ({"gpus_per_node": "2"}, False)
+
+
+@pytest.mark.parametrize("address", ["localhost:8265", "http://$HEAD/api/version"])
+def test_a_loop_that_waits_for_ray_s_dashboard(address: str) -> None:
+    """A job may have it on another port, so that the loop would never end; and it is no server of the script."""
+    made = run("vllm serve m &", f"until curl -sf {address}; do sleep 5; done", TRAINER)
+    assert (made["run"], "ready" in made["services"][0]) == (TRAINER.split(), False)
+
+
+def test_a_variable_that_is_unset_later() -> None:
+    found = verdicts(import_text(f"export A=1\nunset A\n{TRAINER}").text)
+    assert found[1] == "not needed because: set again or unset below"
 
 
 def test_a_folder_that_may_be_there() -> None:

@@ -44,7 +44,7 @@ LOOKS = {
     "roles-by-rank.slurm": [9, 14],
     "roll-config.slurm": [],
     "script-in-a-document.slurm": [29],
-    "search-r1.sh": [16, 22],  # a limit that Apptainer cannot set
+    "search-r1.sh": [16, 22],  # a limit that Apptainer cannot set, a script that is not read
     "server-by-getopts.slurm": [],
     "sglang-reward-server.sh": [9, 16],
     "shifter.slurm": [15, 17, 19],
@@ -82,7 +82,7 @@ ARGUMENTS = {
 OF_THE_NODE = {
     "USER": "me",
     "SCRATCH": "/scratch/me",
-    "WORK": "/work/me",
+    "WORK": "/lustre/me",
     "SLURM_ARRAY_JOB_ID": "6",
     "SLURM_ARRAY_TASK_ID": "4",
 }

@@ -5,18 +5,18 @@ set -euo pipefail
 export HF_HUB_ENABLE_HF_TRANSFER=1
 export HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345
 module load python/3.12
-. /work/envs/verl/bin/activate
+. /lustre/envs/verl/bin/activate
 
 huggingface-cli login --token $HF_TOKEN
-hf download Qwen/Qwen3-8B --local-dir /work/models/Qwen3-8B
-if [ ! -f /work/data/gsm8k/train.parquet ]; then
-    python examples/data_preprocess/gsm8k.py --local_dir /work/data/gsm8k
+hf download Qwen/Qwen3-8B --local-dir /lustre/models/Qwen3-8B
+if [ ! -f /lustre/data/gsm8k/train.parquet ]; then
+    python examples/data_preprocess/gsm8k.py --local_dir /lustre/data/gsm8k
 fi
-srun --ntasks-per-node=1 rsync -a /work/models/Qwen3-8B /local/models/
+srun --ntasks-per-node=1 rsync -a /lustre/models/Qwen3-8B /local/models/
 
 HEAD=$(hostname)
 ray start --head --temp-dir=/local/ray
 srun -N1 -n1 -x "$HEAD" ray start --address="$HEAD:6379" --temp-dir=/local/ray --block &
 sleep 20
-python3 -m verl.trainer.main_ppo data.train_files=/work/data/gsm8k/train.parquet \
+python3 -m verl.trainer.main_ppo data.train_files=/lustre/data/gsm8k/train.parquet \
     actor_rollout_ref.model.path=/local/models/Qwen3-8B trainer.nnodes=2 trainer.n_gpus_per_node=8
