@@ -112,7 +112,7 @@ def test_gpus_of_a_step_win_over_a_mask() -> None:
 
 @pytest.mark.parametrize("address", ["localhost:8265", "http://$HEAD/api/version"])
 def test_a_loop_that_waits_for_ray_s_dashboard(address: str) -> None:
-    """A job may have it on another port, so that the loop would never end; and it is no server of the script."""
+    """It is no server of the script, and a job may have it on another port: the loop would never end."""
     made = run("vllm serve m &", f"until curl -sf {address}; do sleep 5; done", TRAINER)
     assert (made["run"], "ready" in made["services"][0]) == (TRAINER.split(), False)
 
